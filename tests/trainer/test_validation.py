@@ -336,7 +336,8 @@ DRAWN = """
 
     def data():
         inputs = np.random.RandomState(1).standard_normal((320, 4)).astype("float32")
-        return tf.data.Dataset.from_tensor_slices((inputs, inputs[:, :1]))
+        examples = tf.data.Dataset.from_tensor_slices((inputs, inputs[:, :1]))
+        return {"training": examples.take(256), "held_out": examples.skip(256)}
 """
 
 

@@ -167,6 +167,10 @@ ROWS = {
     "reduced by itself": Row(
         Sample(own=_step("tf.distribute.get_replica_context().all_reduce('MEAN', mean_square(y, p))")), REFUSED
     ),
+    "reduced by itself, one replica": Row(
+        Sample(strategy=ONE, own=_step("tf.distribute.get_replica_context().all_reduce('MEAN', mean_square(y, p))")),
+        EQUAL,
+    ),
     "kept number of replicas": Row(Sample(own=_keeping(_REPLICAS, "mean_square(y, p) / self.kept")), REFUSED),
     "kept size of the whole batch": Row(
         Sample(own=_keeping(f"B // {_REPLICAS} * {_REPLICAS}", "tf.reduce_sum(squares(y, p)) / self.kept")), EQUAL

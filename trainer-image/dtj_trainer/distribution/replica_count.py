@@ -60,9 +60,11 @@ def asks_elsewhere(kind: type) -> bool:
 @cache
 def install() -> None:
     """From now on, it is noted who asks, and code that counts one replica reduces nothing over several."""
+    owner = next(one for one in tf.distribute.Strategy.__mro__ if _NAME in vars(one))
+    count = private(owner, _NAME, library="tensorflow").fget
     for name in _REDUCTIONS:
         reduce = private(tf.distribute.ReplicaContext, name, library="tensorflow")
-        setattr(tf.distribute.ReplicaContext, name, _refusing(reduce))
+        setattr(tf.distribute.ReplicaContext, name, _refusing(reduce, count))
     for kind in (tf.distribute.Strategy, tf.distribute.ReplicaContext):
         owner = next(one for one in kind.__mro__ if _NAME in vars(one))
         setattr(owner, _NAME, property(_asking(private(owner, _NAME, library="tensorflow").fget)))
@@ -84,10 +86,11 @@ def _asking(count: Callable[[Any], int]) -> Callable[[Any], int]:
     return num_replicas_in_sync
 
 
-def _refusing(reduce: Callable[..., Any]) -> Callable[..., Any]:
+def _refusing(reduce: Callable[..., Any], count: Callable[[Any], int]) -> Callable[..., Any]:
     @functools.wraps(reduce)
     def refusing(*args: Any, **kwargs: Any) -> Any:
-        if _here.counts_one and not _here.alone and _users_frame() is not None:
+        several = _here.counts_one and not _here.alone and count(args[0].strategy) > 1
+        if several and _users_frame() is not None:
             raise UsageError(
                 f"{reduce.__name__} in a step of a model, or in its layers: its gradients and losses are those of the "
                 "whole batch already, so leave it out; BatchNormalization(synchronized=True) takes the statistics of "

@@ -155,8 +155,10 @@ class CompiledObjective:
         share = tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], tf.float32) / (self._batch or 1)
         if self._gathers:
             inputs, labels, outputs, weights = whole.gathered((inputs, labels, outputs, weights))
+        # In an evaluation, each replica has whole batches.
+        alone = self._divides or self._batch is None
         with (
-            keras3.as_on_one_replica() if self._divides else nullcontext(),
+            keras3.as_on_one_replica() if alone else nullcontext(),
             keras3.changing_losses(partial(self._added_times, share)) if self._adds_up else nullcontext(),
         ):
             loss = tf.convert_to_tensor(self._compute(self._model, inputs, labels, outputs, weights, **training))
