@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import new_samples
 from operator_adversaries.compose import compose
 from operator_adversaries.judge import KINDS, Verdict, judge
 from operator_adversaries.sample import Sample
@@ -31,23 +29,13 @@ class Judged:
         return f"seed {self.seed} ({self.edge}, {self.sample.form} {self.sample.shape}): {self.verdict}"
 
 
-def samples(first: int, *, seconds: float) -> Iterator[Judged]:
-    """Of this seed and the next ones, until the time is over."""
-    end = time.monotonic() + seconds
-    for seed in itertools.count(first):
-        if time.monotonic() > end:
-            return
+def samples(seeds: Iterable[int]) -> Iterator[Judged]:
+    """Of these seeds, as long as there are any."""
+    for seed in seeds:
         sample = compose(seed)
         yield Judged(seed, sample, judge(sample))
 
 
 def table(judged: Sequence[Judged]) -> str:
     """How often each verdict was given, by edge."""
-    counts = Counter((one.edge, one.verdict.kind) for one in judged)
-    rows = [["", *KINDS, "all"]]
-    for edge in (*sorted({one.edge for one in judged}), "all"):
-        found = [sum(n for (of, kind), n in counts.items() if kind == each and edge in (of, "all")) for each in KINDS]
-        rows.append([edge, *map(str, found), str(sum(found))])
-    return "\n".join(
-        "".join(f"{cell:<12}" if not place else f"{cell:>12}" for place, cell in enumerate(row)) for row in rows
-    )
+    return new_samples.table([(one.edge, one.verdict.kind) for one in judged], KINDS, wide=12)

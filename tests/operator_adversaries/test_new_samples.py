@@ -3,12 +3,11 @@
 They begin at a seed that is drawn by chance, or at `DTJ_ADVERSARY_SEED`.
 """
 
-import os
-import secrets
 from collections.abc import Callable
 
 import pytest
 
+from new_samples import first_seed, seeds
 from operator_adversaries.campaign import samples, table
 from operator_adversaries.shrink import smallest
 
@@ -17,9 +16,9 @@ from operator_adversaries.shrink import smallest
 def test_what_nobody_has_seen_harms_no_other_job(
     record_property: Callable[[str, object], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = int(os.environ.get("DTJ_ADVERSARY_SEED") or secrets.randbelow(10**9))
+    first = first_seed()
     judged = []
-    for one in samples(first, seconds=float(os.environ.get("DTJ_ADVERSARY_SECONDS", "600")) / 2):
+    for one in samples(seeds(first, share=1 / 2)):
         judged.append(one)
         if one.verdict.fault:
             with capsys.disabled():

@@ -74,15 +74,19 @@ class TrainerForks(ForkServer):
 
 
 @contextmanager
-def forking(environ: Mapping[str, str]) -> Iterator[None]:
-    """Meanwhile, there are servers for this process."""
-    global current
-    current = {program: TrainerForks(environ, program=program) for program in (MODULE, LAUNCHER)}
+def forking(environ: Mapping[str, str], *programs: str) -> Iterator[None]:
+    """Meanwhile, there are servers for this process.
+
+    Args:
+        programs: what they run: the trainer and the launcher, if none is given.
+    """
+    servers = {program: TrainerForks(environ, program=program) for program in programs or (MODULE, LAUNCHER)}
+    current.update(servers)
     try:
         yield
     finally:
-        servers, current = current, {}
-        for server in servers.values():
+        for program, server in servers.items():
+            del current[program]
             server.stop()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.adversaries import ends
+from trainer.adversaries import ends, ways
 from trainer.adversaries.ending_task import AFTER, AWAY, BEFORE, BROKEN, FULL, TORN
 from trainer.adversaries.ends import Course, End, Fault
 from trainer.stores import Store, store_with_bucket
@@ -35,7 +35,7 @@ def store() -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def whole(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Course, ends.Whole]]:
-    with ends.forking():
+    with ways.forking(ends.PROGRAM):
         yield {course: ends.whole(course, tmp_path_factory.mktemp("whole"), store) for course in (FOLDER, BUCKET)}
 
 

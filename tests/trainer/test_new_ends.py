@@ -3,11 +3,7 @@
 They begin at a seed that is drawn by chance, or at `DTJ_ADVERSARY_SEED`.
 """
 
-import itertools
-import os
-import secrets
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -15,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.adversaries import ends
+from new_samples import first_seed, seeds
+from trainer.adversaries import ends, ways
 from trainer.stores import store_with_bucket
 
 
@@ -23,15 +20,12 @@ from trainer.stores import store_with_bucket
 def test_a_training_that_ends_at_any_operation_goes_on_to_the_same_bits_and_takes_nothing_torn_for_whole(
     record_property: Callable[[str, object], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = int(os.environ.get("DTJ_ADVERSARY_SEED") or secrets.randbelow(10**9))
+    first = first_seed()
     counts: Counter[tuple[str, str]] = Counter()
     faults = []
-    with ends.forking(), store_with_bucket("s3", "ends") as store:
+    with ways.forking(ends.PROGRAM), store_with_bucket("s3", "ends") as store:
         whole = cache(lambda course: ends.whole(course, tmp_path / str(course), store))
-        end = time.monotonic() + float(os.environ.get("DTJ_ADVERSARY_SECONDS", "600")) / 5
-        for seed in itertools.count(first):
-            if time.monotonic() > end:
-                break
+        for seed in seeds(first, share=1 / 5):
             composed = ends.compose(seed, whole)
             verdict = ends.judge(composed, whole(composed.course), tmp_path / f"seed-{seed}", store)
             counts[str(composed.course), verdict.kind] += 1

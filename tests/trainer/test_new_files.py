@@ -3,11 +3,7 @@
 They begin at a seed that is drawn by chance, or at `DTJ_ADVERSARY_SEED`.
 """
 
-import itertools
-import os
 import random
-import secrets
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from new_samples import first_seed, seeds
 from trainer.adversaries.files import compose, judge
 from trainer.stores import SCHEMES, store_with_bucket
 
@@ -23,17 +20,14 @@ from trainer.stores import SCHEMES, store_with_bucket
 def test_each_example_of_a_new_folder_is_read_once_as_a_plain_reader_does_or_one_line_says_why_not(
     record_property: Callable[[str, object], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = int(os.environ.get("DTJ_ADVERSARY_SEED") or secrets.randbelow(10**9))
-    end = time.monotonic() + float(os.environ.get("DTJ_ADVERSARY_SECONDS", "600")) / 10
+    first = first_seed()
     counts: Counter[tuple[str, str]] = Counter()
     faults = []
     with ExitStack() as stack:
         stores = [stack.enter_context(store_with_bucket(scheme, "files")) for scheme in SCHEMES]
         for name, value in {name: value for store in stores for name, value in store.environ.items()}.items():
             monkeypatch.setenv(name, value)
-        for seed in itertools.count(first):
-            if time.monotonic() > end:
-                break
+        for seed in seeds(first, share=1 / 10):
             (tmp_path / str(seed)).mkdir()
             monkeypatch.chdir(tmp_path / str(seed))
             store = random.Random(seed).choice((None, *stores))

@@ -3,12 +3,11 @@
 They begin at a seed that is drawn by chance, or at `DTJ_ADVERSARY_SEED`.
 """
 
-import os
-import secrets
 from collections.abc import Callable
 
 import pytest
 
+from new_samples import first_seed, seeds
 from trainer.adversaries import ways
 from trainer.adversaries.campaign import samples, table
 from trainer.adversaries.shrink import smallest
@@ -18,10 +17,10 @@ from trainer.adversaries.shrink import smallest
 def test_new_samples_give_the_numbers_of_plain_keras_or_one_line(
     record_property: Callable[[str, object], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = int(os.environ.get("DTJ_ADVERSARY_SEED") or secrets.randbelow(10**9))
+    first = first_seed()
     judged = []
     with ways.forking():
-        for one in samples(first, seconds=float(os.environ.get("DTJ_ADVERSARY_SECONDS", "600"))):
+        for one in samples(seeds(first)):
             judged.append(one)
             with capsys.disabled():
                 print(one, flush=True)

@@ -238,14 +238,12 @@ class Launcher:
         """
         if self._topology.restart_role is not RestartRole.MEMBER:
             return
-        announced = {name: known for name, words in heard.items() if (known := devices.parse(words)) is not None}
-        announced[self._topology.name] = self._devices
         try:
-            chosen = communication.decide(announced)
+            chosen, line = communication.agree(heard, name=self._topology.name, own=self._devices)
         except communication.CommunicationError as error:
             raise UsageError(f"start gate: {error}") from None
         os.environ[communication.VARIABLE] = chosen
-        if line := communication.why(chosen, announced):
+        if line:
             log.info(line)
         if chosen == communication.NCCL:
             log.info(

@@ -8,15 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .devices import Devices
+from .devices import Devices, parse
 
 AUTO, NCCL, RING = WAYS = ("auto", "nccl", "ring")
 VARIABLE = "DTJ_COMMUNICATION"
+STRATEGIES = ("MultiWorkerMirrored", "Mirrored")
+"""Those under which GPUs add up gradients by NCCL, or without it."""
 _NAMED_AT_MOST = 8
 
 
 class CommunicationError(ValueError):
     """The members cannot send each other gradients; the message says who has what, and what to do."""
+
+
+def agree(heard: Mapping[str, str], *, name: str, own: Devices) -> tuple[str, str]:
+    """What a task and its peers come to, each by itself: NCCL or RING, and the line for the log; see `decide`, `why`.
+
+    Args:
+        heard: name of a peer -> its words at the start gate.
+        name: of this task.
+        own: what this task has announced.
+
+    Raises:
+        CommunicationError: see `decide`.
+    """
+    announced = {peer: known for peer, words in heard.items() if (known := parse(words)) is not None}
+    announced[name] = own
+    chosen = decide(announced)
+    return chosen, why(chosen, announced)
 
 
 def decide(announced: Mapping[str, Devices]) -> str:

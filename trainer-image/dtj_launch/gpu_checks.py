@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Tuple  # noqa: UP035  # evaluated, by any Python that a foreign image may have
 
 from . import devices
-from .communication import RING
+from .communication import RING, STRATEGIES
 from .errors import LauncherError, Unavailable, UsageError
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ _PTX_FAILS = 12
 """From this major number on, PTX of an older one ends with CUDA_ERROR_INVALID_PTX (tensorflow#89272, #101746)."""
 _CLUSTER = "KUBERNETES_SERVICE_HOST"
 """Where this is not set, as on a laptop, nobody has asked for the GPUs that are there."""
-_COMMUNICATING = ("MultiWorkerMirrored", "Mirrored")
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def judge(found: Surroundings, environ: Mapping[str, str]) -> Verdict:
     verdict = Verdict()
     wanted = devices.visible(environ)
     build, driver = found.build, found.driver
-    nccl = environ.get("DTJ_STRATEGY") in _COMMUNICATING and environ.get("DTJ_COMMUNICATION") != RING
+    nccl = environ.get("DTJ_STRATEGY") in STRATEGIES and environ.get("DTJ_COMMUNICATION") != RING
     failed = {
         name: why
         for name, why in found.libraries.items()

@@ -6,6 +6,7 @@ it in its progress. What NCCL is told by a user stays. Standard library only.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -27,8 +28,33 @@ _CONNECTION = re.compile(
     r"NCCL INFO (?:Channel|Ring) [0-9/]+ : .* via (?P<kind>NET|P2P|SHM|COLLNET)/(?P<way>[^/\s][^/\n]*)(?P<rest>.*)"
 )
 _WARNING = "NCCL WARN"
-_SHARED = ("COLLNET", "NET", "P2P", "SHM")
+_ORDER = ("COLLNET", "NET", "P2P", "SHM")
 """The order in which they are named: between machines first."""
+
+
+class _Lines:
+    """What NCCL has written to a folder, of which each line is read once."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._read: dict[str, int] = {}
+        self._found: set[str] = set()
+
+    def new(self) -> list[bytes]:
+        """The lines since the last time."""
+        lines: list[bytes] = []
+        for file in _files(self.folder):
+            begin = self._read.get(file, 0)
+            more = _whole_lines(file, begin)
+            self._read[file] = begin + sum(map(len, more))
+            lines += more
+        self._found.update(_transports(line.decode(errors="replace") for line in lines))
+        return lines
+
+    def transport(self) -> str:
+        """Such as `NET/IB/GDRDMA, P2P`: what NCCL's connections go by, those between machines first."""
+        found = tuple(self._found)  # another thread may add to it
+        return ", ".join(sorted(found, key=lambda one: (_ORDER.index(one.partition("/")[0]), one)))
 
 
 class NcclLog:
@@ -38,27 +64,27 @@ class NcclLog:
         """Args:
         gpus: of this task; without any, NCCL is not used.
         """
-        self._folder: str | None = None
-        self._read: dict[str, int] = {}
+        self._lines: _Lines | None = None
         self._next = 0.0
         self._said = ""
         if gpus and not any(name in environ for name in _OF_USERS):
             with suppress(OSError):  # nowhere to write
-                self._folder = tempfile.mkdtemp(prefix="dtj-nccl-")
+                self._lines = _Lines(tempfile.mkdtemp(prefix="dtj-nccl-"))
 
     def begin(self) -> Mapping[str, str]:
         """The variables of the next start, which finds an empty folder."""
-        if self._folder is None:
+        if self._lines is None:
             return {}
         self.end()
+        folder = self._lines.folder
         with suppress(OSError):
-            os.mkdir(self._folder)
-        self._read, self._said = {}, ""
+            os.mkdir(folder)
+        self._lines, self._said = _Lines(folder), ""
         return {
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": "INIT,NET",  # WARN alone names no transport
-            "NCCL_DEBUG_FILE": os.path.join(self._folder, "%p"),
-            VARIABLE: self._folder,
+            "NCCL_DEBUG_FILE": os.path.join(folder, "%p"),
+            VARIABLE: folder,
         }
 
     def poll(self, warn: Callable[[bytes], object], *, at_once: bool = False) -> float | None:
@@ -67,29 +93,27 @@ class NcclLog:
         Args:
             warn: gets each line of a warning.
         """
-        if self._folder is None:
+        if self._lines is None:
             return None
         left = self._next - time.monotonic()
         if left > 0 and not at_once:
             return left
         self._next = time.monotonic() + _EVERY_SECONDS
-        for file in _files(self._folder):
-            begin = self._read.get(file, 0)
-            lines = _whole_lines(file, begin)
-            self._read[file] = begin + sum(map(len, lines))
-            for line in lines:
-                if _WARNING.encode() in line:
-                    warn(line)
-        now = transport_in(self._folder)
-        if now != self._said:
+        for line in self._lines.new():
+            if _WARNING.encode() in line:
+                warn(line)
+        if (now := self._lines.transport()) != self._said:
             self._said = now
             log.info(f"gradients go by {now}")
         return _EVERY_SECONDS
 
     def end(self) -> None:
         """Removes the folder."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lines is not None:
+            shutil.rmtree(self._lines.folder, ignore_errors=True)
+
+
+_lines_of = functools.lru_cache(maxsize=1)(_Lines)
 
 
 def transport(environ: Mapping[str, str]) -> str:
@@ -99,9 +123,10 @@ def transport(environ: Mapping[str, str]) -> str:
 
 
 def transport_in(folder: str) -> str:
-    """Such as `NET/IB/GDRDMA, P2P`: what NCCL's connections go by, those between machines first."""
-    text = (line.decode(errors="replace") for file in _files(folder) for line in _whole_lines(file, 0))
-    return ", ".join(sorted(set(_transports(text)), key=lambda found: (_SHARED.index(found.partition("/")[0]), found)))
+    """What NCCL's log in this folder says of it."""
+    lines = _lines_of(folder)
+    lines.new()
+    return lines.transport()
 
 
 def _transports(lines: Iterable[str]) -> Iterator[str]:

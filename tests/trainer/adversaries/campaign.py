@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import new_samples
 from trainer.adversaries.compose import compose
 from trainer.adversaries.judge import CHAOTIC, CRASH, EQUAL, HANG, INVALID, REFUSED, WRONG, Verdict, judge
 from trainer.adversaries.sample import Sample
@@ -32,23 +30,13 @@ class Judged:
         return f"seed {self.seed} ({self.way}): {self.verdict}"
 
 
-def samples(first: int, *, seconds: float) -> Iterator[Judged]:
-    """Of this seed and the next ones, until the time is over."""
-    end = time.monotonic() + seconds
-    for seed in itertools.count(first):
-        if time.monotonic() > end:
-            return
+def samples(seeds: Iterable[int]) -> Iterator[Judged]:
+    """Of these seeds, as long as there are any."""
+    for seed in seeds:
         sample = compose(seed)
         yield Judged(seed, sample, judge(sample))
 
 
 def table(judged: Sequence[Judged]) -> str:
     """How often each verdict was given, by way."""
-    counts = Counter((one.way, one.verdict.kind) for one in judged)
-    rows = [["", *KINDS, "all"]]
-    for way in (*sorted({one.way for one in judged}), "all"):
-        of_way = [sum(n for (of, kind), n in counts.items() if kind == each and way in (of, "all")) for each in KINDS]
-        rows.append([way, *map(str, of_way), str(sum(of_way))])
-    return "\n".join(
-        "".join(f"{cell:<32}" if not place else f"{cell:>9}" for place, cell in enumerate(row)) for row in rows
-    )
+    return new_samples.table([(one.way, one.verdict.kind) for one in judged], KINDS, wide=32)

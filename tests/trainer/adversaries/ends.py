@@ -14,18 +14,17 @@ import random
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
 from dtj_launch.errors import NO_RESTART_HELPS
-from trainer import fork_server
 from trainer.adversaries.ending_task import AFTER, AWAY, BEFORE, BROKEN, FULL, KILL, TORN
 from trainer.adversaries.judge import CRASH, EQUAL, HANG, WRONG, Verdict
-from trainer.cluster import PATH, Job, inherited
+from trainer.adversaries.ways import QUIET
+from trainer.cluster import Job
 from trainer.outcome import tensors
 from trainer.stores import Store
 
@@ -38,10 +37,6 @@ _ALL, _KEEP = 100, 2
 """Checkpoints."""
 _MANY = 10_000
 """More operations than any run has."""
-_QUIET = {
-    "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": "1",
-    "PYTHONPATH": f"{PATH}:{Path(__file__).resolve().parents[2]}",
-}  # fmt: skip
 _TRAINING = (
     "--task=tabular-classification", "--batch-size=64", "--epochs=3", "--steps-per-call=4", "--validate-every=7",
     "--keep-best=val_loss", "--checkpoint-every-steps=5",
@@ -142,18 +137,6 @@ def _fault(r: random.Random, course: Course, operations: Sequence[Counter[str]])
     return Fault(name, number, r.choice(moments), r.choice((FULL, BROKEN)), r.choice((0, 1, _MANY)), worker)
 
 
-@contextmanager
-def forking() -> Iterator[None]:
-    """Meanwhile, runs are forked from one process that has imported TensorFlow."""
-    server = fork_server.TrainerForks({**inherited(), **_QUIET}, program=PROGRAM)
-    fork_server.current[PROGRAM] = server
-    try:
-        yield
-    finally:
-        del fork_server.current[PROGRAM]
-        server.stop()
-
-
 @dataclass
 class _Run:
     """The starts of one job."""
@@ -186,7 +169,7 @@ class _Run:
         self.job.arguments = [waits if one.startswith("--start-timeout=") else one for one in given]
         for worker in range(self.course.workers):
             environ = {
-                **_QUIET,
+                **QUIET,
                 "TEST_FOLDER": str(self.folder),
                 "TEST_OPERATIONS": str(self.folder / f"worker-{worker}.operations"),
                 "TEST_FAULT": json.dumps(vars(fault)) if fault and fault.worker == worker else "",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ PROGRAM = "trainer.adversaries.task"
 SECONDS = 180.0
 """In which a run ends, unless it hangs."""
 _TESTS = Path(__file__).resolve().parents[2]
-_QUIET = {
+QUIET = {
     "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": "1",
     "PYTHONPATH": f"{PATH}:{_TESTS}",
 }  # fmt: skip
@@ -45,16 +45,9 @@ class Ended:
     numbers: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-@contextmanager
-def forking() -> Iterator[None]:
+def forking(program: str = PROGRAM) -> AbstractContextManager[None]:
     """Meanwhile, runs are forked from one process that has imported TensorFlow."""
-    server = fork_server.TrainerForks({**inherited(), **_QUIET}, program=PROGRAM)
-    fork_server.current[PROGRAM] = server
-    try:
-        yield
-    finally:
-        del fork_server.current[PROGRAM]
-        server.stop()
+    return fork_server.forking({**inherited(), **QUIET}, program)
 
 
 def plainly(sample: Sample, folder: Path, *, nudged: bool = False) -> Ended:
@@ -62,7 +55,7 @@ def plainly(sample: Sample, folder: Path, *, nudged: bool = False) -> Ended:
     folder.mkdir()
     (folder / "sample.py").write_text(sample.source)
     environ = (
-        _QUIET | {"TEST_KIND": "plain", "TEST_OUT": str(folder / "out0.npz")} | ({"TEST_NUDGE": "1"} if nudged else {})
+        QUIET | {"TEST_KIND": "plain", "TEST_OUT": str(folder / "out0.npz")} | ({"TEST_NUDGE": "1"} if nudged else {})
     )
     replica = Replica(
         "plain",
@@ -117,7 +110,7 @@ def by_trainer(sample: Sample, folder: Path) -> Ended:
 def _start(job: Job, kind: str) -> Job:
     for role, index in job.tasks:
         out = str(job.folder / f"out{index}.npz")
-        job.start(f"{role}-{index}", environ=_QUIET | {"TEST_KIND": kind, "TEST_OUT": out})
+        job.start(f"{role}-{index}", environ=QUIET | {"TEST_KIND": kind, "TEST_OUT": out})
     return job
 
 

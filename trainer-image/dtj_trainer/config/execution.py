@@ -17,8 +17,6 @@ from dtj_trainer.errors import UsageError
 STRATEGIES = (
     "OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "Pipeline",
 )  # fmt: skip
-COMMUNICATING = ("MultiWorkerMirrored", "Mirrored")
-"""Those under which GPUs add up gradients by NCCL, or without it."""
 DEFAULT_BATCH_SIZE = 64
 ROWS, IMAGES, TEXTS = "rows of numbers", "images", "texts"
 

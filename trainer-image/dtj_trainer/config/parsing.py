@@ -19,7 +19,6 @@ from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Ta
 from dtj_trainer.config.data import DataConfig, ServiceTask
 from dtj_trainer.config.entry_points import UserCode
 from dtj_trainer.config.execution import (
-    COMMUNICATING,
     DATASETS,
     STRATEGIES,
     TASKS,
@@ -227,10 +226,10 @@ def _check(config: Config, outputs: Outputs) -> None:
     checkpoints = config.checkpoint.directory is not None
     if config.on_nan == nonfinite.SKIP:
         nonfinite.check_skip(config.given["on_nan"], strategy=config.strategy, script=config.script is not None)
-    if config.communication != communication.AUTO and config.strategy not in COMMUNICATING:
+    if config.communication != communication.AUTO and config.strategy not in communication.STRATEGIES:
         raise UsageError(
             f"{config.given['communication']}: strategy {config.strategy} adds up no gradients of several GPUs; leave "
-            f"it out, or use {' or '.join(COMMUNICATING)}"
+            f"it out, or use {' or '.join(communication.STRATEGIES)}"
         )
     config.validation.check(strategy=config.strategy, checkpoints=checkpoints)
     if config.pipeline:

@@ -29,7 +29,6 @@ _FOR_USERS = inspect.unwrap(tf.nn.compute_average_loss).__module__
 
 class _Here(threading.local):
     counts_one = False
-    alone = False
 
 
 _here = _Here()
@@ -37,19 +36,14 @@ _kept: WeakSet[type] = WeakSet()
 
 
 @contextmanager
-def one_replica(*, alone: bool = False) -> Iterator[None]:
-    """Meanwhile, in this thread, strategies tell the user's code that they have one replica.
-
-    Args:
-        alone: whether this is so: what the code reduces is its own.
-    """
+def one_replica() -> Iterator[None]:
+    """Meanwhile, in this thread, strategies tell the user's code that they have one replica."""
     install()
-    before = _here.counts_one, _here.alone
-    _here.counts_one, _here.alone = True, alone
+    before, _here.counts_one = _here.counts_one, True
     try:
         yield
     finally:
-        _here.counts_one, _here.alone = before
+        _here.counts_one = before
 
 
 def asks_elsewhere(kind: type) -> bool:
@@ -89,8 +83,7 @@ def _asking(count: Callable[[Any], int]) -> Callable[[Any], int]:
 def _refusing(reduce: Callable[..., Any], count: Callable[[Any], int]) -> Callable[..., Any]:
     @functools.wraps(reduce)
     def refusing(*args: Any, **kwargs: Any) -> Any:
-        several = _here.counts_one and not _here.alone and count(args[0].strategy) > 1
-        if several and _users_frame() is not None:
+        if _here.counts_one and count(args[0].strategy) > 1 and _users_frame() is not None:
             raise UsageError(
                 f"{reduce.__name__} in a step of a model, or in its layers: its gradients and losses are those of the "
                 "whole batch already, so leave it out; BatchNormalization(synchronized=True) takes the statistics of "

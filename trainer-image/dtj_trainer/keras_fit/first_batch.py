@@ -6,11 +6,12 @@ Every worker looks at examples of its own, and all decide alike. Imports TensorF
 import itertools
 import logging
 import random
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import keras
@@ -29,6 +30,7 @@ from dtj_trainer.keras_fit.replica_losses import divided, known
 from dtj_trainer.training.loss_division import EXAMPLES, Parts, part_of, rows_of
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _CODES = {parts: number for number, parts in enumerate(Parts, start=1)}
 _PARTS = {number: parts for parts, number in _CODES.items()}
@@ -81,7 +83,8 @@ def look(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, tr
     seen = _Seen()
     if filled:
         examples, replicas = _of_all(filled), strategy.num_replicas_in_sync
-        _apart(model, lambda: _look(seen, model, step, examples, trains=trains, own=own, replicas=replicas))
+        looks = partial(_look, seen, model, step, examples, trains=trains, own=own, replicas=replicas)
+        apart(partial(_look_at, model, looks))
     rows = [rows_of(part) for part in parts]
     found = _agree(strategy, model, seen, rows=rows)
     _looked_at[model] = compiled
@@ -116,7 +119,7 @@ def look_again(
     filled = [part for part in _parts(strategy, model, data) if rows_of(part)]
     if filled:
         examples = _of_all(filled)
-        _apart(model, lambda: _look_again(doubts, model, step, examples, targets))
+        apart(partial(_look_at, model, partial(_look_again, doubts, model, step, examples, targets)))
     if any(of_each_worker(strategy, len(doubts.wrong))):
         what = doubts.wrong[0] if doubts.wrong else "a loss or a metric (another worker names it)"
         raise UsageError(
@@ -141,16 +144,22 @@ _looked_at: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """By model, the losses and metrics that it was compiled with when it was looked at."""
 
 
+def parts_of(strategy: Any, data: Any) -> list[Any]:
+    """What each replica of this worker has; one value for all, such as a weight of a batch, is that of each."""
+
+    def of_replica(replica: int, value: Any) -> Any:
+        local = strategy.experimental_local_results(value)
+        return local[replica % len(local)]
+
+    replicas = range(len(strategy.extended.worker_devices))
+    return [keras.tree.map_structure(partial(of_replica, replica), data) for replica in replicas]
+
+
 def _parts(strategy: Any, model: Any, data: Any) -> list[Any]:
-    """What each replica of this worker has."""
+    """The same, as a step of the model is given it."""
     parts: list[Any] = []
-    for replica in range(len(strategy.extended.worker_devices)):
-
-        def of_replica(value: Any, replica: int = replica) -> Any:
-            local = strategy.experimental_local_results(value)
-            return local[replica] if local[1:] else local[0]  # one value for all, as a weight of a batch
-
-        model._autoconvert_optionals(parts.append)(keras.tree.map_structure(of_replica, data))
+    for part in parts_of(strategy, data):
+        model._autoconvert_optionals(parts.append)(part)
     return parts
 
 
@@ -166,11 +175,10 @@ def _joined(parts: Sequence[Any]) -> Any:
     return tf.concat(parts, 0) if len(parts) > 1 and parts[0].shape.rank != 0 else parts[0]
 
 
-def _apart(model: Any, look: Callable[[], None]) -> None:
-    """Looks at a model outside of the strategy's scope, which is one of its thread."""
-    thread = threading.Thread(target=_look_at, args=(model, look))
-    thread.start()
-    thread.join()
+def apart(call: Callable[[], T]) -> T:
+    """Calls outside of the scope of a strategy, which is one of a thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()
 
 
 def _look_at(model: Any, look: Callable[[], None]) -> None:

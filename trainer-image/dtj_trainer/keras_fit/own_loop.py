@@ -5,7 +5,6 @@ Nothing is updated, and every variable that the step sets is as before. Imports 
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FunctionType, MethodType
@@ -20,7 +19,7 @@ from dtj_trainer.compat.tensorflow import convert_in_graphs
 from dtj_trainer.distribution.gathering import Whole
 from dtj_trainer.distribution.replica_count import one_replica
 from dtj_trainer.errors import Undivided, accept
-from dtj_trainer.keras_fit.first_batch import first_line, leaving_no_trace, of_each_worker
+from dtj_trainer.keras_fit.first_batch import apart, first_line, leaving_no_trace, of_each_worker, parts_of
 from dtj_trainer.keras_fit.replica_losses import noting_applied, several
 from dtj_trainer.training.drawing import drawing_alike
 from dtj_trainer.training.layers_by_parts import undisturbed
@@ -90,10 +89,9 @@ def _tried(call: Callable[[], Any]) -> tuple[str, Any]:
 
 def _parts(strategy: Any, batch: Any) -> list[Any]:
     """What each replica of this worker has, or the first examples of it."""
-    here, leaves = len(strategy.extended.worker_devices), keras.tree.flatten(batch)
-    if any(isinstance(one, tf.distribute.DistributedValues) for one in leaves):
-        each = [strategy.experimental_local_results(one) for one in leaves]
-        parts = [keras.tree.pack_sequence_as(batch, [one[place % len(one)] for one in each]) for place in range(here)]
+    here = len(strategy.extended.worker_devices)
+    if any(isinstance(one, tf.distribute.DistributedValues) for one in keras.tree.flatten(batch)):
+        parts = parts_of(strategy, batch)
     else:
         batch = keras.tree.map_structure(tf.convert_to_tensor, batch)
         size = -(-rows_of(batch) // here)
@@ -129,31 +127,25 @@ def _traced(strategy: Any, step: Step, parts: Sequence[Any]) -> Callable[[], str
         return [strategy.experimental_local_results(one)[0] for one in found]
 
     def of_one(names: list[str], batch: Any) -> Any:
-        with one_replica(alone=True):
+        with one_replica():
             names[:], gradients, _ = _given(converted, batch)
         return gradients
 
     # All replicas first: a gradient that is taken on one alone looks like a worker that trains by itself.
     on_all = _Gradients(of_all, distributed)
-    on_one = _apart(lambda: _Gradients(of_one, whole))
+    on_one = apart(lambda: _Gradients(of_one, whole))
     if on_one.names != on_all.names:
         raise _Differs("it gives its optimizers gradients of other weights on one replica than on several")
     other = None
     with _kept(step, replicas) as kept, suppress(Exception):  # it may be another number
         # A global batch of this size is no number of replicas.
-        other = _apart(lambda: _Gradients(of_one, whole)) if kept and rows_of(whole) != replicas else None
+        other = apart(lambda: _Gradients(of_one, whole)) if kept and rows_of(whole) != replicas else None
 
     def compare() -> str:
         many, one, again = on_all(distributed), on_one(whole), on_one(part_of(whole, slice(None, None, -1)))
         return _judged(on_one.names, one, again, many, other(whole) if other else None, (kept, replicas))
 
     return compare
-
-
-def _apart(trace: Callable[[], "_Gradients"]) -> "_Gradients":
-    """Traces outside of the scope of a strategy, which is one of a thread."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(trace).result()
 
 
 def _given(step: Step, batch: Any) -> tuple[list[str], list[Any], list[bool]]:

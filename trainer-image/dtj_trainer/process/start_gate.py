@@ -13,7 +13,6 @@ from dtj_launch import communication, devices
 from dtj_launch.rendezvous import Peer, PeersMissing, ReadinessListener, prove_free, rendezvous, wait_for_peers
 from dtj_launch.world import gate_patience
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER
-from dtj_trainer.config.execution import COMMUNICATING
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.process.watchdog import Watchdog
@@ -138,15 +137,14 @@ def agree_on_communication(config: Config, heard: Mapping[str, str]) -> Config:
     Raises:
         UsageError: their devices do not fit together.
     """
-    if config.strategy not in COMMUNICATING or config.cluster.task.role == EVALUATOR:
+    if config.strategy not in communication.STRATEGIES or config.cluster.task.role == EVALUATOR:
         return config
-    announced = {name: known for name, words in heard.items() if (known := devices.parse(words)) is not None}
-    announced[str(config.cluster.task)] = devices.found(os.environ, config.communication)
+    own = devices.found(os.environ, config.communication)
     try:
-        chosen = communication.decide(announced)
+        chosen, line = communication.agree(heard, name=str(config.cluster.task), own=own)
     except communication.CommunicationError as error:
         raise UsageError(f"start gate: {error}") from None
-    if line := communication.why(chosen, announced):
+    if line:
         log.log(config.cluster.common_log_level, line)
     return replace(config, communication=chosen)
 

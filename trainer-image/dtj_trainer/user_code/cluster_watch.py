@@ -4,6 +4,7 @@ import functools
 from contextlib import nullcontext
 from typing import Any
 
+from dtj_trainer.compat import replace
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import PeerLost
 from dtj_trainer.process.imports import when_imported
@@ -30,16 +31,13 @@ def _watch(config: Config, termination: Termination, *, together: bool) -> None:
     )
     workers = tf.distribute.MultiWorkerMirroredStrategy
 
-    def watched(original: Any, *, awaits_workers: bool) -> Any:
-        @functools.wraps(original)
-        def make(*args: Any, **kwargs: Any) -> None:
-            try:
-                with Watchdog(seconds, lost) if awaits_workers else nullcontext():
-                    original(*args, **kwargs)
-            finally:
-                termination.take_back()
-
-        return make
+    def make(original: Any, *args: Any, awaits_workers: bool, **kwargs: Any) -> None:
+        try:
+            with Watchdog(seconds, lost) if awaits_workers else nullcontext():
+                original(*args, **kwargs)
+        finally:
+            termination.take_back()
 
     for kind in (workers, tf.distribute.ParameterServerStrategy, tf.distribute.Server):
-        kind.__init__ = watched(kind.__init__, awaits_workers=together and kind is workers)
+        made = functools.partial(make, awaits_workers=together and kind is workers)
+        replace(kind, "__init__", made, library="tensorflow")

@@ -4,10 +4,10 @@ TensorFlow's own choice for several workers is never NCCL, and for several GPUs 
 itself stays. Imports TensorFlow only after the script has.
 """
 
-import functools
 from typing import Any
 
 from dtj_launch.communication import RING
+from dtj_trainer.compat import replace
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.process.imports import when_imported
 
@@ -23,14 +23,10 @@ def give(config: Config) -> None:
 def _give_workers(communication: str) -> None:
     import tensorflow as tf
 
-    kind = tf.distribute.MultiWorkerMirroredStrategy
-    original = kind.__init__
-
-    @functools.wraps(original)
-    def make(strategy: Any, cluster_resolver: Any = None, communication_options: Any = None) -> None:
+    def make(original: Any, strategy: Any, cluster_resolver: Any = None, communication_options: Any = None) -> None:
         original(strategy, cluster_resolver, decided(communication_options, communication))
 
-    kind.__init__ = make
+    replace(tf.distribute.MultiWorkerMirroredStrategy, "__init__", make, library="tensorflow")
 
 
 def decided(options: Any, communication: str) -> Any:
@@ -48,12 +44,8 @@ def decided(options: Any, communication: str) -> Any:
 def _give_gpus() -> None:
     import tensorflow as tf
 
-    kind = tf.distribute.MirroredStrategy
-    original = kind.__init__
-
-    @functools.wraps(original)
-    def make(strategy: Any, devices: Any = None, cross_device_ops: Any = None) -> None:
+    def make(original: Any, strategy: Any, devices: Any = None, cross_device_ops: Any = None) -> None:
         without = tf.distribute.HierarchicalCopyAllReduce() if tf.config.list_physical_devices("GPU") else None
         original(strategy, devices, cross_device_ops or without)
 
-    kind.__init__ = make
+    replace(tf.distribute.MirroredStrategy, "__init__", make, library="tensorflow")
