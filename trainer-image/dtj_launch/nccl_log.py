@@ -25,11 +25,16 @@ _EVERY_SECONDS = 1.0
 _LONGEST = 4 << 20
 """Bytes of each file that are read."""
 _CONNECTION = re.compile(
-    r"NCCL INFO (?:Channel|Ring) [0-9/]+ : .* via (?P<kind>NET|P2P|SHM|COLLNET)/(?P<way>[^/\s][^/\n]*)(?P<rest>.*)"
+    r"NCCL INFO (?:Channel|Ring|Coll|CollNet) [0-9/]+ : .* via "
+    r"(?P<kind>NET|P2P|SHM|COLLNET)/(?P<way>[^/\s][^/\n]*)(?P<rest>.*)"
 )
+_OLD_SHARED_MEMORY = "via direct shared memory", "via SHM/direct"
+"""What NCCL up to 2.12 says, and what it says since."""
+_BETWEEN_MACHINES = ("COLLNET", "NET")
+"""Those of which the network matters."""
 _WARNING = "NCCL WARN"
-_ORDER = ("COLLNET", "NET", "P2P", "SHM")
-"""The order in which they are named: between machines first."""
+_ORDER = (*_BETWEEN_MACHINES, "P2P", "SHM")
+"""The order in which they are named."""
 
 
 class _Lines:
@@ -130,9 +135,10 @@ def transport_in(folder: str) -> str:
 
 
 def _transports(lines: Iterable[str]) -> Iterator[str]:
-    for found in filter(None, map(_CONNECTION.search, lines)):
-        direct = "/GDRDMA" if "GDRDMA" in found["rest"] else ""
-        yield f"{found['kind']}/{found['way'].strip()}{direct}" if found["kind"] == "NET" else found["kind"]
+    for line in lines:
+        if found := _CONNECTION.search(line.replace(*_OLD_SHARED_MEMORY)):
+            network = f"/{found['way'].strip()}{'/GDRDMA' if 'GDRDMA' in found['rest'] else ''}"
+            yield found["kind"] + (network if found["kind"] in _BETWEEN_MACHINES else "")
 
 
 def _files(folder: str) -> list[str]:

@@ -44,6 +44,14 @@ tj5-dev01:533:1765 [2] NCCL INFO Channel 07 : 2[6] -> 3[7] via SHM/direct/direct
 tj5-dev01:532:1764 [1] NCCL INFO Connected all rings
 """
 """NVIDIA/nccl#1053, #1609: a network that is found, and not used"""
+SUMS_IN_SWITCHES = """\
+gpu34:23654:23684 [0] NCCL INFO CollNet 00/0 : 0 [receive] via COLLNET/SHARP/1/GDRDMA
+"""
+"""NVIDIA/nccl-tests#311"""
+SUMS_IN_SWITCHES_OF_2_8 = "gpu34:23654:23684 [0] NCCL INFO Coll 00 : 0 [send] via COLLNET/SHARP/1\n"
+"""coll_net.cc of NCCL 2.6 to 2.8"""
+OLD_SHARED_MEMORY = "aetech:1315:1371 [3] NCCL INFO Channel 00 : 3[68000] -> 2[67000] via direct shared memory\n"
+"""ultralytics/ultralytics#12905; NCCL up to 2.12"""
 FULL = "host:88:90 [0] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes\n"
 
 
@@ -56,6 +64,9 @@ FULL = "host:88:90 [0] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /de
         (OLD_SOCKET, "NET/Socket"),
         (EFA, "NET/AWS Libfabric, P2P"),
         (ONE_MACHINE, "SHM"),
+        (OLD_SHARED_MEMORY, "SHM"),
+        (SUMS_IN_SWITCHES + INFINIBAND, "COLLNET/SHARP/GDRDMA, NET/IB/GDRDMA, P2P"),
+        (SUMS_IN_SWITCHES_OF_2_8, "COLLNET/SHARP"),
         (ONE_MACHINE + INFINIBAND, "NET/IB/GDRDMA, P2P, SHM"),
         ("", ""),
         (SOCKET.rstrip("\n"), "P2P"),  # of a line that is not whole yet nothing is read
