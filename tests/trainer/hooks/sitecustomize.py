@@ -1,7 +1,8 @@
 """Python imports this when a task of a test starts: a training, or a watch on it, waits for a file of the test.
 
 A training waits behind the checkpoint of a step that `Job.hold_at` names: so a test acts in its middle, however fast it
-is. With `Job(patient=True)` nothing has stalled before there is a file "stalls": a slow machine is no stall.
+is. With `Job(patient=True)` nothing has stalled before there is a file "stalls": a slow machine is no stall. With
+TEST_CPUS_ARE_CHIPS a slice of TPU hosts trains on their CPUs.
 """
 
 import os
@@ -69,9 +70,26 @@ def is_patient() -> bool:
     return file is not None and not Path(file).exists()
 
 
+def let_cpus_be_chips(tpu: ModuleType) -> None:
+    """The CPUs of the hosts of a TPU slice take the steps, where a test says so."""
+    if "TEST_CPUS_ARE_CHIPS" not in os.environ:
+        return
+    tf: Any = tpu.tf  # type: ignore[attr-defined]
+
+    class Slice(tf.distribute.experimental.CentralStorageStrategy):  # type: ignore[misc]
+        def __init__(self, resolver: Any) -> None:
+            hosts = range(resolver.cluster_spec().num_tasks("worker"))
+            devices = [f"/job:worker/replica:0/task:{host}/device:CPU:0" for host in hosts]
+            super().__init__(compute_devices=devices, parameter_device=devices[0])
+
+    tf.distribute.TPUStrategy = Slice
+    tf.tpu.experimental.initialize_tpu_system = lambda resolver: None
+
+
 CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "dtj_trainer.checkpoint.manager": let_saves_wait,
     "dtj_trainer.process.watchdog": let_watchdogs_wait,
+    "dtj_trainer.distribution.tpu": let_cpus_be_chips,
 }
 """Each changes its module when that is imported, if it is: importing it here would cost every process TensorFlow."""
 

@@ -10,9 +10,11 @@ step may also take ten times as long as the longest one before, and the first on
 
 import json
 import math
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from queue import Empty, Queue
@@ -21,7 +23,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from dtj_trainer.compat import tensorflow as compat
-from dtj_trainer.config.cluster import Task
+from dtj_trainer.config.cluster import WORKER, Address, Task
 from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.collective_timing import Waiting
@@ -142,7 +144,8 @@ def end_stalled(
     if len(tasks) < 2:
         end_with(Stalled(f"{what}: {state.doing}"))
     if config.strategy != "MultiWorkerMirrored":
-        _end_for({}, what, here=cluster.task)
+        hosts = cluster.peers(WORKER) if config.strategy == "TPU" else {}
+        _end_for(find_mute(hosts), what, here=cluster.task)
     found: dict[Task, State | None] = {}
     with suppress(tf.errors.OpError):
         compat.set_key_value(_key(cluster.task, kind), json.dumps(asdict(state)))
@@ -176,6 +179,21 @@ def find_silent(tasks: Iterable[Task], *, seconds: float = ANSWER_SECONDS) -> Ma
         while silent:
             del silent[answered.get(timeout=max(0.0, until - time.monotonic()))]
     return silent
+
+
+def find_mute(tasks: Mapping[Task, Address], *, seconds: float = ANSWER_SECONDS) -> Mapping[Task, str]:
+    """Those whose servers do not greet who connects within this time, as gRPC does. `find_silent` would name all that
+    take part in a step: TensorFlow has a host of a TPU do one thing after the other.
+    """
+
+    def greets(address: Address) -> bool:
+        with suppress(OSError), socket.create_connection((address.host, address.port), seconds) as caller:
+            return bool(caller.recv(1))
+        return False
+
+    with ThreadPoolExecutor(max_workers=max(1, len(tasks))) as pool:
+        answers = pool.map(greets, tasks.values())
+        return {task: SILENT for task, greeted in zip(tasks, answers, strict=True) if not greeted}
 
 
 def sums_begun(waits: Waiting | None, where: str) -> State:

@@ -111,8 +111,11 @@ class SynchronousLoop:
 
     @property
     def batches(self) -> int:
-        """How many batches this task's data gave so far; can be read while a call is under way."""
-        return int(self._batches.numpy())
+        """How many batches this task's data gave so far, if others wait for it. Can be read while a call is under way.
+
+        Where nobody does, the number may be on a host that does not answer.
+        """
+        return 0 if self._waiting is None else int(self._batches.numpy())
 
     @property
     def waits_for_others(self) -> bool:
