@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,36 @@ def test_storage_that_is_not_reachable_is_no_lost_peer_of_a_job_with_one_process
     collective = ["--strategy=MultiWorkerMirrored"]
     assert lost_peer(error, parse(collective, of_workers("127.0.0.1:1", "127.0.0.1:2"))) is not None
     assert lost_peer(error, parse(["--strategy=TPU"], {"TPU_NAME": "grpc://127.0.0.1:1"})) is not None
+
+
+def test_a_checkpoint_whose_values_a_lost_host_had_is_a_lost_peer(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.checkpoint.manager import Store
+    from dtj_trainer.checkpoint.state import State
+    from dtj_trainer.config.parsing import parse
+    from dtj_trainer.distribution.strategies import peer_loss
+    from dtj_trainer.errors import NotSaved, PeerLost
+
+    class Elsewhere(State):
+        def write(self, *_: object) -> None:
+            raise tf.errors.UnavailableError(None, None, "Socket closed")
+
+    step = tf.Variable(0, dtype=tf.int64)
+    store = Store(Elsewhere(weights=[], step=step, total_steps=step), tmp_path, keep=1, writes=True)
+
+    def save_on_a_slice_with(*workers: str) -> None:
+        cluster = {"chief": ["127.0.0.1:1"], "worker": workers}
+        environ = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}})}
+        with peer_loss(parse(["--strategy=TPU"], environ)):
+            store.save(1)
+
+    with pytest.raises(PeerLost, match=r"^peer lost: worker 0 not reachable; UnavailableError: Socket closed$"):
+        save_on_a_slice_with("127.0.0.1:2")
+    with socket.create_server(("127.0.0.1", 0)) as host:
+        what = r"step 1 cannot be saved \(Socket closed\); .*; see whether the volume and all tasks can be reached$"
+        with pytest.raises(NotSaved, match=what):
+            save_on_a_slice_with(f"127.0.0.1:{host.getsockname()[1]}")
 
 
 def test_the_others_wait_at_the_end_for_longer_than_all_conversions_may_take() -> None:

@@ -378,10 +378,13 @@ class Store:
         except (StoreFailed, UsageError) as error:
             raise NotSaved(f"step {step} is not saved: {error}; {self._kept()}") from None
         except (tf.errors.OpError, OSError) as error:
+            # The values may be another task's until they are written: whoever knows the tasks looks at the cause.
+            lost = isinstance(error, tf.errors.UnavailableError)
+            remedy = "see whether the volume and all tasks can be reached" if lost else self._medium.remedy
             raise NotSaved(
                 f"checkpoint directory {directory}: step {step} cannot be saved ({storage_reason(error)}); "
-                f"{self._kept()}; {self._medium.remedy}"
-            ) from None
+                f"{self._kept()}; {remedy}"
+            ) from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         self.last_step = step

@@ -17,7 +17,7 @@ from dtj_trainer.config.cluster import CHIEF, WORKER, Address, Cluster, Task
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.source import Divisible, Share, Source, Stream
 from dtj_trainer.distribution import tpu
-from dtj_trainer.errors import PeerLost
+from dtj_trainer.errors import NotSaved, PeerLost
 
 HEARTBEAT_SECONDS = 5.0
 """After so long without a sign of life a peer is lost. TensorFlow's own default is 10."""
@@ -120,7 +120,7 @@ def peer_loss(config: Config) -> Iterator[None]:
     """Turns what TensorFlow raises when another task is gone into `PeerLost`, with the tasks that do not answer."""
     try:
         yield
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, NotSaved) as error:
         if lost := lost_peer(error, config):
             raise lost from error
         raise
@@ -129,9 +129,11 @@ def peer_loss(config: Config) -> Iterator[None]:
 def lost_peer(error: Exception, config: Config) -> PeerLost | None:
     """What the error means, where TensorFlow raises it when another task is gone.
 
-    Storage that cannot be reached raises the same, so that it says nothing where there is no other task.
+    Storage that cannot be reached raises the same, so that it says nothing where there is no other task. A checkpoint
+    may not have been saved for either, so that a task must not answer.
     """
-    if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError):
+    cause = error.__cause__ if isinstance(error, NotSaved) else error
+    if not isinstance(cause, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError):
         return None
     cluster = config.cluster
     if len(cluster.addresses) < 2 and not config.tpu_runtimes:
@@ -142,8 +144,10 @@ def lost_peer(error: Exception, config: Config) -> PeerLost | None:
         # A process that is being killed closes its connections one by one, and the port perhaps last.
         time.sleep(_LAST_MOMENTS)
         gone = silent(peers)
+    if cause is not error and not gone:
+        return None
     who = f"{', '.join(map(str, gone))} not reachable" if gone else "a task of this job failed"
-    return PeerLost(f"peer lost: {who}; {type(error).__name__}: {first_line(error)}")
+    return PeerLost(f"peer lost: {who}; {type(cause).__name__}: {first_line(cause)}")
 
 
 def silent(peers: Mapping[Task, Address]) -> list[Task]:
