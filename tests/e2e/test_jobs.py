@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from builders import CLAIM_TEMPLATE
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig, objects
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, example, tiny
 from support.command_line import CommandLine
@@ -88,6 +91,53 @@ def test_replicas_land_on_the_nodes_that_have_their_accelerator(
     landed = [nodes[pod["spec"]["nodeName"]] for pod in jobs.pods().values()]
     assert len({node.name for node in landed}) == 2
     assert {node.resource for node in landed} == {resource}
+
+
+SHOW_SHARED_MEMORY = """
+used() { cat /sys/fs/cgroup/memory.current 2>/dev/null || cat /sys/fs/cgroup/memory/memory.usage_in_bytes; }
+before=$(used)
+dd if=/dev/zero of=/dev/shm/block bs=1M count=32 2>/dev/null
+set -- $(df -kP /dev/shm | tail -n 1)
+echo "$2 KiB, of which $((($(used) - before) >> 20)) MiB count"
+"""
+"""Writes 32 MiB there, and says how much there may be, and how much counts as memory of the container."""
+
+
+def test_a_pod_with_several_gpus_has_more_shared_memory_which_counts_as_its_own(
+    node_testbed: NodeCluster, jobs: ClusterJobs
+) -> None:
+    cases: tuple[tuple[str, JsonObject, int], ...] = (  # no more than the memory limit, if there is one
+        ("one", {"nvidia.com/gpu": 1}, 64 << 10),
+        ("two", {"nvidia.com/gpu": 2}, 1 << 20),
+        ("two-in-little-memory", {"nvidia.com/gpu": 2, "memory": "256Mi"}, 256 << 10),
+    )
+    with _gpus_claimed(node_testbed, "node1", 5):
+        for name, limits, kibibytes in cases:
+            body = tiny(name, SHOW_SHARED_MEMORY, roles={"worker": 1})
+            (container,) = objects(dig(body, "spec", "template", "spec", "containers"))
+            container["resources"] = {"limits": limits}
+            jobs.submit(body)
+            jobs.await_condition(name, "Complete")
+            said = re.fullmatch(r"(\d+) KiB, of which (\d+) MiB count\n", jobs.log(f"{name}-worker-0"))
+            assert said is not None, jobs.story(name)
+            assert int(said[1]) == kibibytes
+            assert 32 <= int(said[2]) < 48
+
+
+@contextmanager
+def _gpus_claimed(cluster: NodeCluster, node: str, count: int) -> Iterator[None]:
+    """While a node says that it has GPUs, as its administrator may do by hand, so that pods that ask for them run."""
+
+    def claim(amount: str | None) -> None:
+        amounts = {"nvidia.com/gpu": amount}
+        patch = json.dumps({"status": {"capacity": amounts, "allocatable": amounts}})
+        cluster.kubectl("patch", "node", node, "--subresource=status", "--type=merge", f"--patch={patch}")
+
+    claim(str(count))
+    try:
+        yield
+    finally:
+        claim(None)
 
 
 def test_dtj_tensorboard_shows_what_a_pod_wrote(node_testbed: NodeCluster, jobs: ClusterJobs, tmp_path: Path) -> None:
