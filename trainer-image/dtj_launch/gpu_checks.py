@@ -25,6 +25,8 @@ _PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_probe.py"
 _PROBE_SECONDS = 120.0
 _ENOUGH_SHARED_MEMORY = 128 << 20
 """Bytes; a container has 64 MiB."""
+MOUNTED_DRIVER = "/usr/local/nvidia/lib64"
+"""Where GKE mounts the driver; it leaves the loader's cache of the image as it is (container-engine-accelerators)."""
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)[a-z]?")
 _PTX_FAILS = 12
 """From this major number on, PTX of an older one ends with CUDA_ERROR_INVALID_PTX (tensorflow#89272, #101746)."""
@@ -103,6 +105,11 @@ def judge(found: Surroundings, environ: Mapping[str, str]) -> Verdict:
         verdict.error = UsageError(
             f"GPU: the task has {wanted}, and TensorFlow {found.tensorflow} is built without CUDA: it would train on "
             "the CPU; use the trainer's image for GPUs (VARIANT=gpu), or leave out spec.accelerator"
+        )
+    elif "missing" in driver and os.path.exists(f"{devices.ROOT}{MOUNTED_DRIVER}/libcuda.so.1"):
+        verdict.error = UsageError(
+            f"GPU: the task has {wanted}, and the driver is where GKE mounts it and the loader does not look; add "
+            f"{MOUNTED_DRIVER} to LD_LIBRARY_PATH, in env or in the image"
         )
     elif "missing" in driver:
         verdict.error = Unavailable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dtj_launch import devices
+from dtj_launch import devices, gpu_checks
 from dtj_launch.errors import Unavailable, UsageError
 from dtj_launch.gpu_checks import Surroundings, judge
 from support.gpus import machine
@@ -116,6 +117,21 @@ def test_what_cannot_train_is_one_line_and_is_retried_where_another_node_may_do(
     assert type(error) is kind
     assert words in str(error)
     assert "\n" not in str(error)
+
+
+def test_a_driver_that_is_mounted_where_the_loader_does_not_look_is_named_with_the_folder() -> None:
+    folder = Path(devices.ROOT, *gpu_checks.MOUNTED_DRIVER.split("/"))
+    folder.mkdir(parents=True)
+    (folder / "libcuda.so.1").touch()
+    error = judge(surroundings({"missing": "libcuda.so.1: cannot open"}), {}).error
+    assert type(error) is UsageError
+    assert "add /usr/local/nvidia/lib64 to LD_LIBRARY_PATH, in env or in the image" in str(error)
+
+
+def test_the_image_of_the_trainer_finds_the_driver_of_gke() -> None:
+    dockerfile = Path(__file__).parents[3] / "trainer-image" / "Dockerfile"
+    (folders,) = re.findall(r"\bLD_LIBRARY_PATH=(\S+)", dockerfile.read_text(), re.MULTILINE)
+    assert gpu_checks.MOUNTED_DRIVER in folders.split(":")
 
 
 @pytest.mark.parametrize("gpu", [(9, 0), (10, 0)])
