@@ -13,7 +13,7 @@ import tensorflow as tf
 from dtj_launch import rendezvous
 from dtj_launch.communication import RING
 from dtj_trainer.compat import tensorflow as compat
-from dtj_trainer.config.cluster import CHIEF, WORKER, Address, Cluster, Task
+from dtj_trainer.config.cluster import CHIEF, WORKER, Address, Cluster
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.source import Divisible, Share, Source, Stream
 from dtj_trainer.distribution import tpu
@@ -136,9 +136,11 @@ def lost_peer(error: Exception, config: Config) -> PeerLost | None:
     if not isinstance(cause, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError):
         return None
     cluster = config.cluster
-    if len(cluster.addresses) < 2 and not config.tpu_runtimes:
+    peers: Mapping[Any, Address] = cluster.peers(*{task.role for task in cluster.addresses}) or {
+        name: Address(*runtime) for name, runtime in config.tpu_runtimes.items()
+    }
+    if not peers:
         return None
-    peers = cluster.peers(*{task.role for task in cluster.addresses})
     gone = silent(peers)
     if not gone:
         # A process that is being killed closes its connections one by one, and the port perhaps last.
@@ -150,7 +152,7 @@ def lost_peer(error: Exception, config: Config) -> PeerLost | None:
     return PeerLost(f"peer lost: {who}; {type(cause).__name__}: {first_line(cause)}")
 
 
-def silent(peers: Mapping[Task, Address]) -> list[Task]:
+def silent(peers: Mapping[Any, Address]) -> list[Any]:
     """Those on whose ports nobody answers."""
     return [task for task, a in peers.items() if rendezvous.probe((a.host, a.port), timeout=0.5) is not None]
 
