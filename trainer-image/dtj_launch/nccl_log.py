@@ -22,8 +22,8 @@ VARIABLE = "DTJ_NCCL_LOG"
 """The folder, with a file for each process."""
 _OF_USERS = ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")
 _EVERY_SECONDS = 1.0
-_LONGEST = 4 << 20
-"""Bytes of each file that are read."""
+_AT_ONCE = 1 << 20
+"""Bytes that are read at a time."""
 _CONNECTION = re.compile(
     r"NCCL INFO (?:Channel|Ring|Coll|CollNet) [0-9/]+ : .* via "
     r"(?P<kind>NET|P2P|SHM|COLLNET)/(?P<way>[^/\s][^/\n]*)(?P<rest>.*)"
@@ -32,7 +32,7 @@ _OLD_SHARED_MEMORY = "via direct shared memory", "via SHM/direct"
 """What NCCL up to 2.12 says, and what it says since."""
 _BETWEEN_MACHINES = ("COLLNET", "NET")
 """Those of which the network matters."""
-_WARNING = "NCCL WARN"
+_WARNING = b"NCCL WARN"
 _ORDER = (*_BETWEEN_MACHINES, "P2P", "SHM")
 """The order in which they are named."""
 
@@ -45,16 +45,15 @@ class _Lines:
         self._read: dict[str, int] = {}
         self._found: set[str] = set()
 
-    def new(self) -> list[bytes]:
-        """The lines since the last time."""
-        lines: list[bytes] = []
+    def new_warnings(self) -> list[bytes]:
+        """Reads what is there since the last time; those lines of it that warn."""
+        warnings: list[bytes] = []
         for file in _files(self.folder):
-            begin = self._read.get(file, 0)
-            more = _whole_lines(file, begin)
-            self._read[file] = begin + sum(map(len, more))
-            lines += more
-        self._found.update(_transports(line.decode(errors="replace") for line in lines))
-        return lines
+            while lines := _whole_lines(file, self._read.get(file, 0)):
+                self._read[file] = self._read.get(file, 0) + sum(map(len, lines))
+                self._found.update(_transports(line.decode(errors="replace") for line in lines))
+                warnings += [line for line in lines if _WARNING in line]
+        return warnings
 
     def transport(self) -> str:
         """Such as `NET/IB/GDRDMA, P2P`: what NCCL's connections go by, those between machines first."""
@@ -104,9 +103,8 @@ class NcclLog:
         if left > 0 and not at_once:
             return left
         self._next = time.monotonic() + _EVERY_SECONDS
-        for line in self._lines.new():
-            if _WARNING.encode() in line:
-                warn(line)
+        for line in self._lines.new_warnings():
+            warn(line)
         if (now := self._lines.transport()) != self._said:
             self._said = now
             log.info(f"gradients go by {now}")
@@ -130,7 +128,7 @@ def transport(environ: Mapping[str, str]) -> str:
 def transport_in(folder: str) -> str:
     """What NCCL's log in this folder says of it."""
     lines = _lines_of(folder)
-    lines.new()
+    lines.new_warnings()
     return lines.transport()
 
 
@@ -150,5 +148,5 @@ def _files(folder: str) -> list[str]:
 def _whole_lines(path: str, begin: int) -> list[bytes]:
     with suppress(OSError), open(path, "rb") as file:
         file.seek(begin)
-        return [line for line in file.read(max(0, _LONGEST - begin)).splitlines(keepends=True) if line.endswith(b"\n")]
+        return [line for line in file.read(_AT_ONCE).splitlines(keepends=True) if line.endswith(b"\n")]
     return []

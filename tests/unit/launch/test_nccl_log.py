@@ -106,6 +106,17 @@ def test_each_warning_is_passed_on_once(tmp_path: Path) -> None:
     log.end()
 
 
+def test_what_comes_after_a_lot_of_other_lines_is_not_missed(tmp_path: Path) -> None:
+    log = NcclLog({}, gpus=1)
+    lines: list[bytes] = []
+    folder = Path(log.begin()[nccl_log.VARIABLE])
+    (folder / "7").write_text("machine-1:1:1 [0] NCCL INFO Trees\n" * 300_000 + SOCKET + FULL)
+    log.poll(lines.append, at_once=True)
+    assert lines == [FULL.encode()]
+    assert transport_in(str(folder)) == "NET/Socket, P2P"
+    log.end()
+
+
 def test_the_progress_of_the_program_names_the_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ProgressStore()
     assert "transport" not in store.document()
