@@ -122,10 +122,10 @@ def judge(found: Surroundings, environ: Mapping[str, str]) -> Verdict:
             f"GPU: the driver ends with {driver['error']}; look at nvidia-smi and the kernel's log on the node, or "
             "keep pods away from it"
         )
-    elif build is not None and driver["version"] // 1000 < _number(build["cuda"]):
+    elif build is not None and _of_driver(driver)[0] < _numbers(build["cuda"])[0]:
         verdict.error = Unavailable(
-            f"GPU: the node's driver is for CUDA {driver['version'] // 1000}.{driver['version'] % 1000 // 10}, and "
-            f"this TensorFlow for {build['cuda']}; update the driver, or choose nodes with a newer one"
+            f"GPU: the node's driver is for CUDA {_dotted(_of_driver(driver))}, and this TensorFlow for "
+            f"{build['cuda']}; update the driver, or choose nodes with a newer one"
         )
     elif failed:
         name, why = next(iter(failed.items()))
@@ -192,9 +192,15 @@ def _capability(
             return UsageError(
                 f"{what}; use an image whose TensorFlow is built for it, such as NVIDIA's, or another GPU"
             )
+        # NVIDIA's minor version compatibility holds for what is compiled already.
+        has, needs = _of_driver(found.driver), _numbers(found.build["cuda"])
+        older = (
+            f"; the driver is for CUDA {_dotted(has)}, and may refuse what CUDA {_dotted(needs)} has left to compile "
+            "(CUDA_ERROR_UNSUPPORTED_PTX_VERSION): then update it"
+        )
         warnings.append(
             f"{what}: the first start compiles for up to half an hour; keep that with CUDA_CACHE_PATH on a volume and "
-            "CUDA_CACHE_MAXSIZE=4294967296"
+            f"CUDA_CACHE_MAXSIZE=4294967296{older if has < needs else ''}"
         )
     return None
 
@@ -207,9 +213,20 @@ def _shared_memory() -> int:
     return found.f_frsize * found.f_blocks
 
 
-def _number(version: str) -> int:
-    major = version.partition(".")[0]
-    return int(major) if major.isdecimal() else 0
+def _of_driver(driver: Mapping[str, Any]) -> Tuple[int, int]:  # noqa: UP006
+    """The version of CUDA that it is for."""
+    major, minor = divmod(driver["version"] // 10, 100)
+    return major, minor
+
+
+def _numbers(version: str) -> Tuple[int, int]:  # noqa: UP006
+    """Major and minor; 0 for what is not known."""
+    major, minor = [int(part) if part.isdecimal() else 0 for part in (*version.split("."), "0")][:2]
+    return major, minor
+
+
+def _dotted(numbers: Tuple[int, int]) -> str:  # noqa: UP006
+    return f"{numbers[0]}.{numbers[1]}"
 
 
 def _short(why: str) -> str:

@@ -142,6 +142,17 @@ def test_gpus_that_are_newer_than_the_build_are_said_to_compile_for_long(gpu: tu
     assert "compiles for up to half an hour; keep that with CUDA_CACHE_PATH" in warning
 
 
+def test_a_driver_that_may_not_compile_what_such_gpus_need_is_said_too() -> None:
+    (warning,) = judge(surroundings(seen((9, 0), (9, 0), version=12020)), {}).warnings
+    assert warning.endswith(
+        "; the driver is for CUDA 12.2, and may refuse what CUDA 12.5 has left to compile "
+        "(CUDA_ERROR_UNSUPPORTED_PTX_VERSION): then update it"
+    )
+    (warning,) = judge(surroundings(seen((9, 0), (9, 0), version=12050)), {}).warnings
+    assert "driver" not in warning
+    assert judge(surroundings(seen(A100, A100, version=12020)), {}).warnings == []
+
+
 def test_little_shared_memory_is_said_where_several_gpus_need_it() -> None:
     little = surroundings(seen(A100, A100), shared_memory=64 << 20)
     assert judge(little, {}).warnings[0].startswith("GPU: /dev/shm has 64 MiB, which NCCL may use up;")
