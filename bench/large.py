@@ -23,11 +23,10 @@ import common
 import figures
 from builders import manifest
 from dtj.api.json import JsonObject, dig
-from dtj.app.shard_leases import namespaces_of
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
-from dtj.kube.gateway import JOBS, PODS, SERVICES, Listing, Resource, everywhere
+from dtj.kube.gateway import JOBS, PODS, SERVICES, Listing, Resource
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import settled, virtual_time
@@ -98,9 +97,8 @@ async def _template(workers: int, found: list[FakeGateway]) -> None:
 
 async def _measure(template: FakeGateway, options: argparse.Namespace) -> None:
     gateway = ManyJobs(template, options.jobs)
-    keep = namespaces_of(0, options.shards) if options.shards > 1 else everywhere
     settings = EngineSettings(relist_every=None)
-    engine = Engine(gateway, plan=plan, platform=Platform(), instance="bench", settings=settings, keep=keep)
+    engine = Engine(gateway, plan=plan, platform=Platform(), instance="bench", settings=settings)
     empty, began, cpu = common.memory(getpid()), time.monotonic(), time.process_time()
     running = asyncio.create_task(engine.run())
     await engine.feed.relist(gateway, None)
@@ -135,7 +133,6 @@ def main() -> None:
         __doc__,
         jobs=(10_000, "number of jobs"),
         workers=(10, "replicas of each"),
-        shards=(1, "number of shards, of which the first one is run"),
         rest=(30.0, "seconds without any change"),
     ).parse_args()
     figures.print_machine()

@@ -81,7 +81,7 @@ CHAPTERS = {
         "unit/engine/test_chaos.py",
         "api/test_refusals.py",
         "api/test_operator_survival.py",
-        "api/test_operator_shards.py",
+        "api/test_operator_standby.py",
     ),
 }
 LEVELS = {"unit": "model", "api": "API server", "campaigns": "model", "e2e": "pods"}

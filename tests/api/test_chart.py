@@ -243,10 +243,6 @@ class TestWhatItRefuses:
                 {"tfjob": {"enabled": True, "kueue": "Own"}, "gangSchedulers": ["Volcano"]},
                 "tfjob.kueue is Own, but gangSchedulers does not name Kueue: add it there",
             ),
-            ({"shards": 0}, "minimum: got 0, want 1"),
-            ({"shards": 101}, "maximum: got 101, want 100"),
-            ({"shards": 2, "replicas": 1, "leaderElection": {"enabled": False}}, "set shards to 1"),
-            ({"shards": 3, "namespaces": ["a", "b"]}, "set at most as many shards as namespaces"),
             *(
                 (values, f"{field} sets {key}, which the chart sets itself: remove it there")
                 for key, field, values in (
@@ -303,13 +299,6 @@ class TestRights:
         assert granted(rule for rule in rules if rule not in named) == {
             Granted("coordination.k8s.io", "leases", "create")
         }
-
-    def test_shards_give_each_replica_their_number_and_the_right_to_a_lease_each(self, helm: Helm) -> None:
-        bodies = helm.objects({"replicas": 3, "shards": 3})
-        assert "--shards=3" in arguments(bodies)
-        assert dig(of_kind(bodies, "Deployment")[0], "spec", "strategy", "type") == "Recreate"
-        (leases,) = [names for rule in operator_rules(bodies)["dtj-system"] if (names := rule.get("resourceNames"))]
-        assert leases == ["dtj", "dtj-1", "dtj-2"]
 
     def test_without_an_election_it_has_no_right_to_leases(self, helm: Helm) -> None:
         rules = operator_rules(helm.objects({"leaderElection": {"enabled": False}, "replicas": 1}))

@@ -20,7 +20,7 @@ import click
 from dtj import __version__
 from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.app.health import HealthPortTaken
-from dtj.app.run import EXIT_LEASE_LOST, run
+from dtj.app.run import run
 from dtj.app.settings import OperatorSettings, SettingsError, job_access
 from dtj.app.startup import CredentialsRefused
 from dtj.app.watch import QuietRetries
@@ -33,6 +33,7 @@ log = logging.getLogger("dtj.app")
 
 EXIT_DEFECT = 1
 EXIT_USAGE = 2
+EXIT_LEASE_LOST = 3
 EXIT_API = 4
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,11 +81,6 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
 @_option("leader_elect", is_flag=True, help="Run jobs only while this operator holds a lease.")
 @_option("lease_namespace", help="Namespace of the lease. Required with --leader-elect.")
 @_option("lease_name", help="Name of the lease.")
-@_option(
-    "shards",
-    type=click.IntRange(1, 100),
-    help="Number of shards that operators share. Each shard has a lease and some of the namespaces.",
-)
 @_option("accelerator_profiles", type=click.Path(path_type=Path), help="YAML file of accelerator profiles.")
 @_option("restricted", is_flag=True, help='Make pods meet the Pod Security Standard "restricted".')
 @_option("trainer_image", help="Image for trainer containers whose template has no image.")
@@ -130,13 +126,6 @@ def main(*, namespaces: tuple[str, ...], all_namespaces: bool, **options: Any) -
         raise click.UsageError("--namespace and --all-namespaces exclude each other")
     if options["leader_elect"] and not options["lease_namespace"]:
         raise click.UsageError("--leader-elect needs --lease-namespace")
-    if options["shards"] > 1 and not options["leader_elect"]:
-        raise click.UsageError("--shards needs --leader-elect: the leases say which operator runs which shard")
-    if namespaces and options["shards"] > len(set(namespaces)):
-        raise click.UsageError(
-            f"--shards is {options['shards']}, but --namespace is given {len(set(namespaces))} times: "
-            "a shard has whole namespaces, so give at most as many shards as namespaces"
-        )
     sys.exit(operate(OperatorSettings(namespaces=namespaces, **options)))
 
 

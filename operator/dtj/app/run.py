@@ -21,8 +21,7 @@ from dtj import __version__
 from dtj.api.form import DTJ, Form
 from dtj.api.tfjob.form import TFJOB
 from dtj.app.health import health_routes, metrics_routes, serving
-from dtj.app.settings import OperatorSettings, SettingsError
-from dtj.app.shard_leases import namespaces_of, shard_leases
+from dtj.app.settings import OperatorSettings
 from dtj.app.startup import wait_until_served
 from dtj.app.watch import JobWatch, connection_info
 from dtj.core.planner import plan
@@ -30,13 +29,11 @@ from dtj.core.platform import Platform, platform_of_tfjobs
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.metrics import Metrics
 from dtj.kube.client import KubeGateway
-from dtj.kube.gateway import JOBS, Keep
-from dtj.kube.lease import Lease, LeaseLost, ShardsDiffer
+from dtj.kube.gateway import JOBS
+from dtj.kube.lease import Lease
 from dtj.kube.tfjob_schema import keeps_record
 
 log = logging.getLogger("dtj.app")
-
-EXIT_LEASE_LOST = 3
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -80,7 +77,7 @@ def _platforms(settings: OperatorSettings) -> dict[Form, Platform]:
 
 
 async def _serve(settings: OperatorSettings, platforms: dict[Form, Platform], stop: asyncio.Event) -> None:
-    """Have the endpoints answer, wait for the CRD, and run an engine and a watch for each shard that is ours."""
+    """Have the endpoints answer, wait for the CRD, and run the engines while we lead."""
     metrics = Metrics()
     async with AsyncExitStack() as stack:
 
@@ -90,126 +87,59 @@ async def _serve(settings: OperatorSettings, platforms: dict[Form, Platform], st
             return gateway
 
         gateway = await connect()
-        leases: Sequence[Lease | None] = [None]
+        lease: Lease | None = None
         if settings.leader_elect and settings.lease_namespace is not None:
             # Over connections of its own: a renewal that waits behind the creation of pods comes too late.
             identity = f"{settings.instance}_{token_hex(4)}"  # no two processes share one, not even on one host
-            leases = shard_leases(
-                await connect(), settings, identity=identity, throttled=lambda: gateway.throttle.limited
+            lease = Lease(
+                await connect(),
+                namespace=settings.lease_namespace,
+                name=settings.lease_name,
+                identity=identity,
+                throttled=lambda: gateway.throttle.limited,
             )
-        engines: dict[int, list[Engine]] = {}
+        engines: list[Engine] = []
 
-        async def operate(shard: int, leave: asyncio.Event) -> None:
-            keep = namespaces_of(shard, settings.shards)
-            engines[shard] = [_engine(gateway, settings, each, platforms[each], metrics, keep) for each in platforms]
-            try:
-                await _operate(gateway, engines[shard], settings, leave, keep)
-            finally:
-                del engines[shard]
+        async def operate() -> None:
+            engines.extend(_engine(gateway, settings, form, platform, metrics) for form, platform in platforms.items())
+            await _operate(gateway, engines, settings, stop)
 
         def longest_standstill() -> float:
-            queues = (each.queue for shard in engines.values() for each in shard)
-            return max((queue.longest_standstill() for queue in queues), default=0.0)
+            return max((engine.queue.longest_standstill() for engine in engines), default=0.0)
 
         def failing() -> str:
-            return next((each.failing for shard in engines.values() for each in shard if each.failing), "")
+            return next((engine.failing for engine in engines if engine.failing), "")
 
         def ready() -> bool:
             """Whether we act on jobs, or know which operator does: an operator that stands by is ready, too."""
-            return all(
-                engines[shard][0].synced if shard in engines else lease is not None and lease.holder is not None
-                for shard, lease in enumerate(leases)
-            )
+            return engines[0].synced if engines else lease is not None and lease.holder is not None
 
         metrics.watch_throttle(lambda: gateway.throttle.limited)
-        metrics.watch_record(lambda: any(each.drops_record for shard in engines.values() for each in shard))
-        metrics.watch_leader(lambda: [lease is None or lease.leading for lease in leases])
+        metrics.watch_record(lambda: any(engine.drops_record for engine in engines))
+        metrics.watch_leader(lambda: lease is None or lease.leading)
         health = health_routes(longest_standstill=longest_standstill, failing=failing, ready=ready)
         await stack.enter_async_context(serving(settings.health_port, health))
         await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))
         if await _unless_stopped(stop, wait_until_served(gateway)):
-            await _keep_shards(leases, operate, stop)
+            await (operate() if lease is None else _lead(lease, operate, stop))
 
 
 def _engine(
-    gateway: KubeGateway,
-    settings: OperatorSettings,
-    form: Form,
-    platform: Platform,
-    metrics: Metrics,
-    keep: Keep,
+    gateway: KubeGateway, settings: OperatorSettings, form: Form, platform: Platform, metrics: Metrics
 ) -> Engine:
-    """An engine for the jobs of a form in those namespaces of the settings that ``keep`` has."""
+    """An engine for the jobs of a form."""
     return Engine(
         gateway,
         plan=plan,
         form=form,
         platform=platform,
         instance=settings.instance,
-        namespaces=[each for each in settings.watched_namespaces if each is None or keep(each)],
+        namespaces=settings.watched_namespaces,
         settings=EngineSettings(workers=settings.workers, relist_every=settings.relist_seconds),
         metrics=metrics,
         now=gateway.clock.now,
-        keep=keep,
         keeps_record=partial(keeps_record, gateway) if form.recorded_in else None,
     )
-
-
-async def _keep_shards(
-    leases: Sequence[Lease | None],
-    operate: Callable[[int, asyncio.Event], Coroutine[Any, Any, None]],
-    stop: asyncio.Event,
-) -> None:
-    """Run each shard whenever its lease is ours, until ``stop``; without an election, the only one.
-
-    Raises LeaseLost if the only shard is lost, and SettingsError if another operator has another number of shards.
-    """
-    if leases == [None]:
-        await operate(0, stop)
-        return
-    held = [lease for lease in leases if lease is not None]
-    try:
-        async with asyncio.TaskGroup() as group:
-            for shard, lease in enumerate(held):
-                group.create_task(_keep_shard(shard, lease, held, operate, stop), name=f"shard {shard}")
-    except ExceptionGroup as errors:
-        known = errors.subgroup((LeaseLost, ShardsDiffer))
-        if known is None:
-            raise
-        error = known.exceptions[0]
-        raise SettingsError(str(error)) if isinstance(error, ShardsDiffer) else error from None
-
-
-async def _keep_shard(
-    shard: int,
-    lease: Lease,
-    leases: Sequence[Lease],
-    operate: Callable[[int, asyncio.Event], Coroutine[Any, Any, None]],
-    stop: asyncio.Event,
-) -> None:
-    """Run a shard whenever its lease is ours, until ``stop``. An operator with fewer shards gets it on request."""
-    while not stop.is_set():
-        leave = asyncio.Event()
-        watching = asyncio.create_task(_until_left(lease, leases, stop, leave), name=f"end of shard {shard}")
-        try:
-            await _lead(lease, partial(operate, shard, leave), leave)
-        except LeaseLost as error:
-            if len(leases) == 1:
-                raise
-            log.error("%s; shard %d is left to another operator", error, shard)
-        finally:
-            watching.cancel()
-
-
-async def _until_left(lease: Lease, leases: Sequence[Lease], stop: asyncio.Event, leave: asyncio.Event) -> None:
-    """Set ``leave`` when the process stops, or another asks for this shard and we keep another one."""
-    while not stop.is_set():
-        await _first_of(stop.wait(), lease.wanted.wait())
-        lease.wanted.clear()
-        if sum(each.leading for each in leases) > 1:
-            log.info("gives a shard to an operator that has fewer")
-            break
-    leave.set()
 
 
 def _scope(settings: OperatorSettings) -> str:
@@ -241,20 +171,16 @@ async def _lead(lease: Lease, operate: Callable[[], Coroutine[Any, Any, None]], 
 
 
 async def _operate(
-    gateway: KubeGateway, engines: Sequence[Engine], settings: OperatorSettings, stop: asyncio.Event, keep: Keep
+    gateway: KubeGateway, engines: Sequence[Engine], settings: OperatorSettings, stop: asyncio.Event
 ) -> None:
     """Run the engines, each with its watch on jobs, until ``stop``, or until one of them ends."""
-    namespaces = tuple(filter(keep, settings.namespaces))
-    # A shard may have none of the namespaces that are given; for kopf, none would mean all.
-    nothing = bool(settings.namespaces) and not namespaces
-
     # The CRD of TFJobs may come later than the operator. A watch from before would not notice it in namespaces alone.
     served = {engine.feed.resource: asyncio.Event() for engine in engines}
 
     async def watch(engine: Engine) -> None:
-        jobs = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=namespaces, keep=keep)
+        jobs = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=settings.namespaces)
         await served[engine.feed.resource].wait()
-        await (stop.wait() if nothing else engine.supervise("watch on jobs", jobs.run))
+        await engine.supervise("watch on jobs", jobs.run)
 
     async def serve(engine: Engine) -> None:
         resource = engine.feed.resource
@@ -278,9 +204,6 @@ async def _operate(
         for part in parts:
             part.cancel()  # of use where we are cancelled: a lost lease leaves no time to finish anything
         await asyncio.wait(parts, timeout=_ABANDON_SECONDS)
-        if settings.shards > 1 and not all(part.done() for part in parts):
-            log.critical("the work on a shard did not stop in time; the operator exits")
-            os._exit(EXIT_LEASE_LOST)  # what does not stop must not work on next to the new holder of the lease
     for part in parts:
         if not part.cancelled():
             part.result()

@@ -56,11 +56,6 @@ class OperatorSettings:
     lease_name: str = names.MANAGER
     """The name of the lease. Operators that run jobs of different namespaces need different leases."""
 
-    shards: int = 1
-    """Into how many shards the namespaces are divided. There is a lease for each: an operator runs the jobs of the
-    shards whose leases it holds. More than one needs ``leader_elect``. All operators with the same ``lease_name`` need
-    the same number."""
-
     accelerator_profiles: Path | None = None
     """A YAML file with a list of accelerator profiles. They join the shipped ones and replace those of the same
     name."""

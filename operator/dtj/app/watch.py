@@ -18,7 +18,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, ClassVar, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import aiohttp
 import kopf
@@ -27,7 +27,7 @@ from dtj.api.json import JsonObject
 from dtj.engine.feed import JobFeed
 from dtj.kube.config import ConnectionSource
 from dtj.kube.errors import error_from_reply
-from dtj.kube.gateway import JOBS, TFJOBS, Keep, everywhere
+from dtj.kube.gateway import JOBS, TFJOBS
 from dtj.kube.job_body import decode_jobs, shortened
 from dtj.kube.waiting import Backoff
 
@@ -63,13 +63,11 @@ class JobWatch:
         *,
         namespaces: Sequence[str] = (),
         backoff: Backoff | None = None,
-        keep: Keep = everywhere,
     ) -> None:
-        """``namespaces``: none means all of the cluster. ``keep`` says of a namespace whether kopf sees its jobs."""
+        """``namespaces``: none means all of the cluster."""
         self._feed = feed
         self._connect = connect
         self._namespaces = tuple(namespaces)
-        self._keep = keep
         self._backoff = backoff or Backoff(base=1.0, cap=30.0)
         self._renew = asyncio.Event()
         feed.on_turned_back = self._renew.set
@@ -89,7 +87,7 @@ class JobWatch:
     async def _watch(self) -> str:
         """Run kopf to its end, or until its place is known to be lost. Returns why it ended."""
         self._renew.clear()
-        watching = _Kopf(self._feed, self._connect, namespaces=self._namespaces, keep=self._keep)
+        watching = _Kopf(self._feed, self._connect, namespaces=self._namespaces)
         renewing = asyncio.create_task(self._renew.wait(), name="renewal of the watch on jobs")
         waited_for: list[asyncio.Future[Any]] = [watching.ended, renewing]
         try:
@@ -104,12 +102,11 @@ class JobWatch:
 class _Kopf:
     """One run of kopf, in a thread. Everything but :meth:`_run` and the handlers is called in the loop of the maker."""
 
-    def __init__(self, feed: JobFeed, connect: Connect, *, namespaces: Sequence[str], keep: Keep) -> None:
+    def __init__(self, feed: JobFeed, connect: Connect, *, namespaces: Sequence[str]) -> None:
         self.ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._feed = feed
         self._connect = connect
         self._namespaces = tuple(namespaces)
-        self._keep = keep
         self._ours = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
@@ -161,7 +158,7 @@ class _Kopf:
 
         @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=5.0)
         async def log_in(**_: Any) -> kopf.AiohttpSession:
-            return WatchSession(await self._connect(), self._keep)
+            return WatchSession(await self._connect())
 
         @kopf.on.event(group, version, resource.plural, registry=registry)
         async def take_over(event: kopf.RawEvent, **_: Any) -> None:
@@ -247,9 +244,8 @@ class QuietRetries(logging.Filter):
 class _Lines:
     """The stream of a watch, line by line, each shortened; else as aiohttp's own."""
 
-    def __init__(self, content: aiohttp.StreamReader, keep: Keep) -> None:
+    def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
-        self._keep = keep
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)
@@ -262,10 +258,10 @@ class _Lines:
             for line in ended:
                 whole = b"".join((*begun, line))
                 begun.clear()
-                if whole and (short := shortened(whole, self._keep)):
+                if whole and (short := shortened(whole)):
                     yield short + b"\n"
             begun.append(rest)
-        if (last := b"".join(begun)) and (short := shortened(last, self._keep)):
+        if (last := b"".join(begun)) and (short := shortened(last)):
             yield short + b"\n"
 
 
@@ -275,9 +271,6 @@ class JobsResponse(aiohttp.ClientResponse):
     kopf decodes whole lists and lines by itself. Its seam is the session of aiohttp, whose responses are made of a
     class that may be replaced.
     """
-
-    keep: ClassVar[Keep] = staticmethod(everywhere)
-    """Says of a namespace whether kopf sees its jobs."""
 
     @property
     def headers(self) -> Any:
@@ -299,13 +292,13 @@ class JobsResponse(aiohttp.ClientResponse):
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         await super().start(connection)
         if self._has_jobs and self.url.query.get("watch") == "true":
-            self.content = _Lines(self.content, type(self).keep)  # type: ignore[assignment]
+            self.content = _Lines(self.content)  # type: ignore[assignment]
         return self
 
     async def json(self, **arguments: Any) -> Any:
         if not self._has_jobs:
             return await super().json(**arguments)
-        page = decode_jobs(await self.read(), type(self).keep)
+        page = decode_jobs(await self.read())
         self._body = b""  # kopf keeps the response until the next one is there
         return page
 
@@ -316,11 +309,8 @@ class WatchSession(kopf.AiohttpSession):
 
     _info: kopf.ConnectionInfo
 
-    _keep: Keep
-
-    def __init__(self, info: kopf.ConnectionInfo, keep: Keep = everywhere) -> None:
+    def __init__(self, info: kopf.ConnectionInfo) -> None:
         object.__setattr__(self, "_info", info)
-        object.__setattr__(self, "_keep", keep)
         object.__setattr__(self, "server", info.server)
 
     @cached_property
@@ -332,7 +322,7 @@ class WatchSession(kopf.AiohttpSession):
             headers=info.as_http_headers(),
             proxy=info.proxy_url,
             trust_env=info.trust_env,
-            response_class=type("JobsResponse", (JobsResponse,), {"keep": staticmethod(self._keep)}),
+            response_class=JobsResponse,
         )
 
     def __eq__(self, other: object) -> bool:

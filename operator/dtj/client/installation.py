@@ -132,14 +132,6 @@ class Operator:
         namespaces, names = self._options("--lease-namespace"), self._options("--lease-name")
         return (namespaces[0], names[0]) if namespaces and names else None
 
-    @property
-    def leases(self) -> tuple[tuple[str, str], ...]:
-        """Namespace and name of the lease of each shard; one without shards, none where it holds no election."""
-        if (key := self.lease_key) is None:
-            return ()
-        shards = next((int(number) for number in self._options("--shards") if number.isdecimal()), 1)
-        return (key, *((key[0], f"{key[1]}-{shard}") for shard in range(1, shards)))
-
     def _options(self, option: str) -> tuple[str, ...]:
         containers = objects(dig(self.body, "spec", "template", "spec", "containers"))
         given = [text(word) for container in containers for word in items_of(container.get("args"))]
@@ -237,19 +229,17 @@ async def _operators(gateway: KubeGateway, namespace: str, where: str | None) ->
 
 async def _seen(gateway: KubeGateway, operator: Operator, namespace: str) -> Operator:
     lease, rights, profiles = await asyncio.gather(
-        part(_leases(gateway, operator.leases)),
+        part(_leases(gateway, operator.lease_key)),
         part(_rights_of(gateway, operator, namespace)),
         part(_profiles(gateway, operator)),
     )
     return Operator(operator.body, lease, rights, profiles)
 
 
-async def _leases(gateway: KubeGateway, keys: Sequence[tuple[str, str]]) -> tuple[LeaseSeen, ...]:
-    return tuple(await asyncio.gather(*(_lease(gateway, key) for key in keys)))
-
-
-async def _lease(gateway: KubeGateway, key: tuple[str, str]) -> LeaseSeen:
-    """The lease, looked at again for as long as it seems that nobody renews it."""
+async def _leases(gateway: KubeGateway, key: tuple[str, str] | None) -> tuple[LeaseSeen, ...]:
+    """The lease, looked at again for as long as it seems that nobody renews it; nothing where there is no election."""
+    if key is None:
+        return ()
     first = await gateway.get(LEASES, namespace=key[0], name=key[1])
     seen = _lease_seen(first, moved=False)
     for _ in range(_LOOKS):
@@ -258,7 +248,7 @@ async def _lease(gateway: KubeGateway, key: tuple[str, str]) -> LeaseSeen:
         await asyncio.sleep(1.0)
         now = await gateway.get(LEASES, namespace=key[0], name=key[1])
         seen = _lease_seen(now, moved=dig(now, "spec") != dig(first, "spec"))
-    return seen
+    return (seen,)
 
 
 def _lease_seen(body: JsonObject, *, moved: bool) -> LeaseSeen:

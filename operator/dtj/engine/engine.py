@@ -34,7 +34,7 @@ from dtj.engine.state import ClusterState
 from dtj.engine.step_timings import StragglerFinder
 from dtj.engine.supervision import Supervisor
 from dtj.kube.events import EventRecorder
-from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Keep, Resource, everywhere, jobs_of
+from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource, jobs_of
 from dtj.kube.informer import Change, Informer
 from dtj.kube.observed import claim_from, network_policy_from, pod_from, service_from
 from dtj.kube.records import Key, Record, decode_plain, decode_pod, decode_service
@@ -75,15 +75,13 @@ class Engine:
         settings: EngineSettings | None = None,
         metrics: Metrics | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        keep: Keep = everywhere,
         keeps_record: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """``form`` is that of the jobs; ``keep`` says of a namespace whether its jobs are ours. ``keeps_record`` asks
-        the API server whether it keeps our record of a job, where that is no matter of course."""
+        """``form`` is that of the jobs. ``keeps_record`` asks the API server whether it keeps our record of a job,
+        where that is no matter of course."""
         metrics = metrics or Metrics()
         self._metrics = metrics
         self._form = form
-        self._keep = keep
         self._gateway = gateway
         self._namespaces = tuple(namespaces)
         self._settings = settings or EngineSettings()
@@ -104,7 +102,6 @@ class Engine:
             recorder=self._recorder,
             supervisor=self._supervisor,
             resource=jobs_of(form),
-            keep=keep,
             on_unreadable=metrics.unreadable,
         )
         supervisor = self._supervisor
@@ -118,7 +115,6 @@ class Engine:
             form=form,
             on_change=lambda resource, change: self._on_child(resource, self.state.gangs, change),
             now=now,
-            keep=keep,
             supervisor=supervisor,
             on_unreadable=metrics.unreadable,
         )
@@ -271,7 +267,6 @@ class Engine:
                 convert=convert,
                 on_change=lambda change: self._on_child(resource, store, change),
                 on_turned_back=self.feed.relist_soon,
-                keep=self._keep,
                 on_unreadable=self._metrics.unreadable,
             )
 

@@ -23,7 +23,7 @@ from dtj.engine.supervision import Supervisor
 from dtj.kube.decoding import Once, Unreadable
 from dtj.kube.errors import ApiError
 from dtj.kube.events import EventRecorder, Subject
-from dtj.kube.gateway import JOBS, Gateway, Keep, Resource, everywhere
+from dtj.kube.gateway import JOBS, Gateway, Resource
 from dtj.kube.records import Key, Metadata, decode_plain, version_number
 from dtj.kube.waiting import Backoff
 
@@ -52,10 +52,8 @@ class JobFeed:
         recorder: EventRecorder,
         supervisor: Supervisor,
         resource: Resource = JOBS,
-        keep: Keep = everywhere,
         on_unreadable: Callable[[str], None] = lambda kind: None,
     ) -> None:
-        """``keep`` says of a namespace whether its jobs are ours."""
         self._state = state
         self._queue = queue
         self._recorder = recorder
@@ -63,7 +61,6 @@ class JobFeed:
         self._on_unreadable = on_unreadable
         self._unread = Once()
         self.resource = resource
-        self._keep = keep
         self._wanted = asyncio.Event()
         self.on_turned_back: Callable[[], None] = lambda: None
         """Called when a list shows that the API server went back to an older history: a watch that goes on from before
@@ -74,7 +71,7 @@ class JobFeed:
         over = False
         with self._supervisor.sparing("watch on jobs"):
             key, uid, version = _identity(body)
-            if self._keep(key[0]) and not self._state.jobs.holds(key, uid=uid, version=version):
+            if not self._state.jobs.holds(key, uid=uid, version=version):
                 record = JobRecord.from_object(body)
                 self._note(record, self._state.jobs.put(record))
             over = True
@@ -105,9 +102,7 @@ class JobFeed:
                 with self._supervisor.sparing("list of jobs"):
                     metadata = decode_plain(item).metadata
                     present.add(metadata.uid)
-                    if self._keep(metadata.namespace) and not jobs.holds(
-                        metadata.key, uid=metadata.uid, version=metadata.resource_version
-                    ):
+                    if not jobs.holds(metadata.key, uid=metadata.uid, version=metadata.resource_version):
                         self._merge(item, metadata, listed_at=listed_at)
                 if number % MAX_READ_AT_ONCE == 0:
                     await asyncio.sleep(0)

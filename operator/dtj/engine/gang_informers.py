@@ -22,7 +22,7 @@ from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
 from dtj.engine.supervision import Supervisor
 from dtj.kube.errors import ApiError, Forbidden, NotFound
-from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, WORKLOAD_PRIORITIES, Gateway, Keep, Resource
+from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, WORKLOAD_PRIORITIES, Gateway, Resource
 from dtj.kube.informer import Change, Informer
 from dtj.kube.observed import gang_from, resource_of
 from dtj.kube.records import decode_gang, gang_from_object
@@ -56,7 +56,6 @@ class Gangs:
         form: Form,
         on_change: Callable[[Resource, Change[GangObject]], None],
         now: Callable[[], datetime],
-        keep: Keep,
         supervisor: Supervisor,
         on_unreadable: Callable[[str], None] = lambda kind: None,
     ) -> None:
@@ -66,7 +65,6 @@ class Gangs:
         self._form = form
         self._on_change = on_change
         self._now = now
-        self._keep = keep
         self._supervisor = supervisor
         self._on_unreadable = on_unreadable
         self._looking = asyncio.Lock()
@@ -175,7 +173,6 @@ class Gangs:
                 decode=decode_gang,
                 convert=partial(gang_from, api, form=self._form),
                 on_change=partial(self._on_change, resource_of(api)),
-                keep=self._keep,
                 on_unreadable=self._on_unreadable,
             )
             for namespace in self._namespaces

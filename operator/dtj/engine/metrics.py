@@ -122,12 +122,6 @@ UNREADABLE: Final = Described(
     ("kind",),
 )
 LEADER: Final = Described("gauge", "dtj_leader", "1 if this operator runs jobs, 0 if it stands by.")
-SHARD: Final = Described(
-    "gauge",
-    "dtj_shard_held",
-    "1 if this operator runs the jobs of this shard, 0 if not. 0 is the only shard by default.",
-    ("shard",),
-)
 BUILD: Final = Described("info", "dtj_build", "Always 1. The label is the version of the operator.", ("version",))
 DEPTH: Final = Described("gauge", "workqueue_depth", "Jobs that wait for a worker.", ("name",))
 ADDS: Final = Described("counter", "workqueue_adds", "Jobs that were added to the queue.", ("name",))
@@ -245,9 +239,9 @@ class Metrics(QueueObserver):
         """An object of this kind cannot be read."""
         self._unreadable.labels(kind).inc()
 
-    def watch_leader(self, held: Callable[[], Sequence[bool]]) -> None:
-        """Report which shards this operator holds, found out when asked."""
-        self._register(lambda: _shards(held()))
+    def watch_leader(self, leads: Callable[[], bool]) -> None:
+        """Report whether this operator runs jobs, found out when asked."""
+        self._register(lambda: [_family(LEADER, [((), float(leads()))])])
 
     def watch_record(self, dropped: Callable[[], bool]) -> None:
         """Report whether the CRD of TFJobs drops our record."""
@@ -315,11 +309,6 @@ def _family(described: Described, values: Iterable[tuple[tuple[str, ...], float]
     for labels, value in values:
         family.add_metric(labels, value)
     return family
-
-
-def _shards(held: Sequence[bool]) -> Iterable[Metric]:
-    yield _family(LEADER, [((), float(any(held)))])
-    yield _family(SHARD, [((str(shard),), float(holds)) for shard, holds in enumerate(held)])
 
 
 def _jobs_by_state(stores: Sequence[JobStore]) -> Iterable[Metric]:

@@ -7,9 +7,9 @@ the fields it needs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol
 from urllib.parse import quote
 
 from dtj.api import names
@@ -152,15 +152,6 @@ class Gateway(Protocol):
 async def one_page(listing: Awaitable[Listing]) -> AsyncIterator[Listing]:
     """The pages of a list that has none: the list as one page."""
     yield await listing
-
-
-Keep: TypeAlias = Callable[[str], bool]
-"""Says of a namespace whether its jobs are ours."""
-
-
-def everywhere(namespace: str) -> bool:
-    """The jobs of all namespaces are ours."""
-    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from typing import Final, Generic, NamedTuple, NoReturn, TypeVar
 
 from dtj.kube.decoding import Once, Unreadable
 from dtj.kube.errors import ApiError, Gone
-from dtj.kube.gateway import Gateway, Keep, Resource, WatchEvent, everywhere
+from dtj.kube.gateway import Gateway, Resource, WatchEvent
 from dtj.kube.records import Key, Record, decode_plain, version_number
 from dtj.kube.waiting import Backoff, loop_time
 
@@ -63,8 +63,7 @@ class _Read(NamedTuple, Generic[T]):
 class Informer(Generic[R, T]):
     """All objects of ``resource`` in one namespace (None: in all) that carry the labels of ``selector``.
 
-    ``decode`` reads an object's JSON, ``convert`` makes of it what the store keeps. ``keep`` says of a namespace
-    whether its objects are kept (None: all are); the others are not decoded.
+    ``decode`` reads an object's JSON, ``convert`` makes of it what the store keeps.
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class Informer(Generic[R, T]):
         selector: str = "",
         backoff: Backoff | None = None,
         on_turned_back: Callable[[], None] = lambda: None,
-        keep: Keep = everywhere,
         on_unreadable: Callable[[str], None] = lambda kind: None,
     ) -> None:
         self.resource = resource
@@ -92,7 +90,6 @@ class Informer(Generic[R, T]):
         self._selector = selector
         self._backoff = backoff or Backoff(base=0.5, cap=30.0)
         self._on_turned_back = on_turned_back
-        self._keep = keep
         self._on_unreadable = on_unreadable
         self._unreadable = Once()
         self._values: dict[Key, T] = {}
@@ -130,8 +127,7 @@ class Informer(Generic[R, T]):
                 except Unreadable as error:
                     unread.add(self._skip(body, error))
                     continue
-                if read is not None:
-                    listed[read.key] = read
+                listed[read.key] = read
                 if number % MAX_READ_AT_ONCE == 0:
                     await asyncio.sleep(0)
             version = page.resource_version
@@ -198,15 +194,11 @@ class Informer(Generic[R, T]):
         except Unreadable as error:
             self._skip(event.object, error)
             return ""
-        if read is None:
-            return ""
         self._put(read)
         return read.version
 
-    def _read(self, body: bytes) -> _Read[T] | None:
-        """Decode an object, and keep of it what is read; None for one of another operator. Raises Unreadable."""
-        if self._is_foreign(body):
-            return None
+    def _read(self, body: bytes) -> _Read[T]:
+        """Decode an object, and keep of it what is read. Raises Unreadable."""
         record = self._decode(body)
         try:
             value = self._convert(record)
@@ -226,10 +218,6 @@ class Informer(Generic[R, T]):
             name = "/".join(key) if key is not None else repr(subject)
             log.error("%s %s cannot be read and is ignored: %s", self.resource.kind, name, str(error)[:300])
         return key
-
-    def _is_foreign(self, body: bytes) -> bool:
-        """Whether the object is of a namespace that another operator serves. Raises Unreadable."""
-        return self._keep is not everywhere and not self._keep(decode_plain(body).metadata.namespace)
 
     def _put(self, read: _Read[T]) -> None:
         key, uid, _, after = read

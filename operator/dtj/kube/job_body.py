@@ -16,8 +16,6 @@ from dtj.api.job import size_problem
 from dtj.api.json import JsonObject
 from dtj.api.tfjob import read as tfjob
 from dtj.kube.decoding import Unreadable, reader
-from dtj.kube.gateway import Keep, everywhere
-from dtj.kube.records import decode_plain
 
 
 class _Labels(msgspec.Struct, omit_defaults=True):
@@ -135,11 +133,11 @@ def json_of(body: JsonObject) -> bytes:
     return text.encode() if isinstance(text, str) else _encode(body)
 
 
-def decode_jobs(raw: bytes, keep: Keep = everywhere) -> JsonObject:
-    """A page of a list of jobs that are ours, each :func:`in_short`; without those that cannot be read. Raises
-    Unreadable if it is no list."""
+def decode_jobs(raw: bytes) -> JsonObject:
+    """A page of a list of jobs, each :func:`in_short`; without those that cannot be read. Raises Unreadable if it is no
+    list."""
     page = _decode_list(raw)
-    items = (_ours_in_short(item, keep) for item in page.items)
+    items = (_readable_in_short(item) for item in page.items)
     return {
         "kind": page.kind,
         "apiVersion": page.api_version,
@@ -148,27 +146,22 @@ def decode_jobs(raw: bytes, keep: Keep = everywhere) -> JsonObject:
     }
 
 
-def shortened(line: bytes, keep: Keep = everywhere) -> bytes:
-    """A line of a watch on jobs, with the job :func:`in_short`; another line as it is. Empty if the job is not ours, or
-    cannot be read: kopf would end at it, again and again."""
+def shortened(line: bytes) -> bytes:
+    """A line of a watch on jobs, with the job :func:`in_short`; another line as it is. Empty if the job cannot be read:
+    kopf would end at it, again and again."""
     try:
         event = _decode_line(line)
     except Unreadable:
         return line
     if event.type not in _OF_JOBS:
         return line
-    job = _ours_in_short(event.object, keep)
+    job = _readable_in_short(event.object)
     return b"" if job is None else _encode({"type": event.type, "object": job})
 
 
-def _ours_in_short(raw: msgspec.Raw, keep: Keep) -> JsonObject | None:
-    """A job :func:`in_short`; None if it is not ours, or cannot be read. A list of the feed's own names that one."""
+def _readable_in_short(raw: msgspec.Raw) -> JsonObject | None:
+    """A job :func:`in_short`; None if it cannot be read. A list of the feed's own names that one."""
     try:
-        return in_short(raw) if _is_ours(raw, keep) else None
+        return in_short(raw)
     except Unreadable:
         return None
-
-
-def _is_ours(raw: msgspec.Raw, keep: Keep) -> bool:
-    """Whether ``keep`` has the job's namespace; nothing is decoded where all are ours."""
-    return keep is everywhere or keep(decode_plain(bytes(raw)).metadata.namespace)

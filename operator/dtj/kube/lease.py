@@ -34,12 +34,6 @@ LEASES: Final = Resource("coordination.k8s.io/v1", "Lease", "leases")
 RACES: Final = (AlreadyExists, Conflict, NotFound)
 """Somebody else was faster: no failure, look again."""
 
-WANTED_BY: Final = "training.dtj.dev/wanted-by"
-"""Annotation in which another candidate asks the holder to release the lease. The holder's next renewal removes it."""
-
-SHARDS: Final = "training.dtj.dev/shards"
-"""Annotation in which the holder writes into how many shards it divides the namespaces, if they are more than one."""
-
 THROTTLED: Final = "training.dtj.dev/throttled"
 """Annotation by which the holder shows that the API server limits its calls: "true", or it is not there."""
 
@@ -48,10 +42,6 @@ T = TypeVar("T")
 
 class LeaseLost(Exception):
     """We do not lead any more, or cannot know; whatever leads must stop at once."""
-
-
-class ShardsDiffer(Exception):
-    """The holder of a lease divides the namespaces into another number of shards than we do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +78,9 @@ class Lease:
         identity: str,
         settings: LeaseSettings | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        patience: Callable[[], float] = lambda: 0.0,
-        asks: Callable[[], bool] = lambda: False,
-        shards: int = 1,
         throttled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``patience``: for how many seconds a lease that nobody holds is left to others. ``asks``: whether to ask the
-        holder to release it. ``shards``: into how many shards we divide the namespaces. ``throttled``:
-        whether the API server limits our calls."""
+        """``throttled``: whether the API server limits our calls."""
         self._gateway = gateway
         self._namespace = namespace
         self._name = name
@@ -106,15 +91,7 @@ class Lease:
         self._observed: _ObservedLease | None = None
         self._renewed_at = 0.0
         self._complaint = ""
-        self._difference = ""
-        self._patience = patience
-        self._asks = asks
-        self._shards = shards
         self._throttled = throttled
-        self._free_since: float | None = None
-        self.wanted = asyncio.Event()
-        """Set while we hold the lease and another candidate has asked for it."""
-
         self.holder: str | None = None
         """The current leader, if known: an identity, empty for nobody, None before the first answer."""
 
@@ -124,13 +101,9 @@ class Lease:
         return self.holder == self._identity
 
     async def acquire(self) -> None:
-        """Return as soon as the lease is ours. An API server that does not answer is waited for without end.
-
-        Raises ShardsDiffer if we have several shards and the holder has another number of them.
-        """
+        """Return as soon as the lease is ours. An API server that does not answer is waited for without end."""
         while not await self._attempted():
             await asyncio.sleep(self._until_next_attempt())
-        self.wanted.clear()
         log.info("leads now: holds lease %s as %s", self._title, self._identity)
 
     async def hold(self) -> NoReturn:
@@ -187,21 +160,15 @@ class Lease:
         return taken
 
     async def _attempt(self) -> bool:
-        """Take or renew the lease. Returns False if another has it. Raises ApiError and ShardsDiffer."""
+        """Take or renew the lease. Returns False if another has it. Raises ApiError."""
         began = loop_time()
         lease: JsonObject = {}
         with suppress(NotFound):
             lease = await self._gateway.get(LEASES, namespace=self._namespace, name=self._name)
         if lease and not self._is_ours_to_take(lease):
-            self._compare_shards(lease)
-            await self._ask_for(lease)
             return False
-        if self._is_left_to_others():
-            return False
-        if self.leading and text(dig(lease, "metadata", "annotations", WANTED_BY)):
-            self.wanted.set()
         await self._write(lease, holder=self._identity)
-        self.holder, self._renewed_at, self._free_since = self._identity, began, None
+        self.holder, self._renewed_at = self._identity, began
         return True
 
     def _is_ours_to_take(self, lease: JsonObject) -> bool:
@@ -214,39 +181,8 @@ class Lease:
             return True
         if holder != self.holder and not self.leading:
             log.info("stands by: lease %s is held by %s", self._title, holder)
-        self.holder, self._free_since = holder, None
+        self.holder = holder
         return False
-
-    def _compare_shards(self, lease: JsonObject) -> None:
-        """Raise ShardsDiffer if the holder has another number of shards and we have several.
-
-        With one, wait: in a rolling update back to one shard, the new operator starts before the old ones end.
-        """
-        theirs = text(dig(lease, "metadata", "annotations", SHARDS)) or "1"
-        if theirs == str(self._shards):
-            return
-        difference = f"lease {self._title} is held with --shards={theirs} by {_holder(lease)}"
-        if self._shards > 1:
-            raise ShardsDiffer(f"{difference}, but --shards is {self._shards} here: give all operators the same number")
-        if difference != self._difference:
-            log.warning("%s; this operator, with one shard, waits for the lease", difference)
-            self._difference = difference
-
-    def _is_left_to_others(self) -> bool:
-        """Whether others, who have fewer leases, get more time to take this one, which nobody holds."""
-        if self._free_since is None:
-            self._free_since = loop_time()
-        if self.leading or loop_time() >= self._free_since + self._patience():
-            return False
-        self.holder = ""
-        return True
-
-    async def _ask_for(self, lease: JsonObject) -> None:
-        """Ask the holder to release the lease, once until it has seen that."""
-        if self._asks() and not text(dig(lease, "metadata", "annotations", WANTED_BY)):
-            metadata = {"resourceVersion": text(dig(lease, "metadata", "resourceVersion"))}
-            patch: JsonObject = {"metadata": {**metadata, "annotations": {WANTED_BY: self._identity}}}
-            await self._gateway.patch(LEASES, namespace=self._namespace, name=self._name, patch=patch)
 
     def _runs_out_at(self, observed: _ObservedLease) -> float:
         """When that holder's time is over, by our clock: the holder says how long it lasts."""
@@ -254,12 +190,10 @@ class Lease:
         return observed.at + (seconds if isinstance(seconds, int) else self._settings.duration)
 
     def _until_next_attempt(self) -> float:
-        """Seconds to the next attempt: a usual pause, or less if the lease runs out or is left to others until then."""
+        """Seconds to the next attempt: a usual pause, or less if the lease runs out until then."""
         pause = self._pause.delay(1)
-        moments = [] if self._observed is None else [self._runs_out_at(self._observed)]
-        if self._free_since is not None:
-            moments.append(self._free_since + self._patience())
-        return min((left for moment in moments if 0.0 < (left := moment - loop_time()) < pause), default=pause)
+        left = 0.0 if self._observed is None else self._runs_out_at(self._observed) - loop_time()
+        return left if 0.0 < left < pause else pause
 
     async def _write(self, lease: JsonObject, *, holder: str) -> None:
         """Write the holder into ``lease`` if it still is as we have seen it; make it if it was not there."""
@@ -280,13 +214,8 @@ class Lease:
 
     def _annotations(self, lease: JsonObject) -> JsonObject:
         """What to change in the annotations of ``lease``, as a part of its metadata; nothing if they are right."""
-        wanted = {
-            WANTED_BY: None,
-            SHARDS: str(self._shards) if self._shards > 1 else None,
-            THROTTLED: "true" if self._throttled() else None,
-        }
-        changes: JsonObject = {k: v for k, v in wanted.items() if dig(lease, "metadata", "annotations", k) != v}
-        return {"annotations": changes} if changes else {}
+        shown = "true" if self._throttled() else None
+        return {"annotations": {THROTTLED: shown}} if dig(lease, "metadata", "annotations", THROTTLED) != shown else {}
 
     def _spec(self, lease: JsonObject, *, holder: str) -> JsonObject:
         moment = micro_time(self._now())

@@ -13,8 +13,9 @@ from dtj.app import run
 from dtj.app.settings import OperatorSettings
 from dtj.core.platform import Platform
 from dtj.kube.gateway import JOBS
-from dtj.kube.lease import LEASES, THROTTLED, Lease
-from support.fake_gateway import FakeGateway
+from dtj.kube.lease import LEASES, THROTTLED, Lease, LeaseLost
+from support.fake_gateway import NO_ANSWER, FakeGateway
+from support.virtual_time import virtual_time
 
 
 class Connections:
@@ -40,11 +41,10 @@ async def test_the_lease_is_renewed_over_connections_of_its_own(monkeypatch: pyt
     connections = Connections()
     monkeypatch.setattr(run, "KubeGateway", connections)
 
-    async def acquire(leases: list[Lease], *_: object) -> None:
-        (lease,) = leases
+    async def acquire(lease: Lease, *_: object) -> None:
         await lease.acquire()
 
-    monkeypatch.setattr(run, "_keep_shards", acquire)
+    monkeypatch.setattr(run, "_lead", acquire)
     settings = OperatorSettings(leader_elect=True, lease_namespace="here", health_port=0, metrics_port=0)
     await run._serve(settings, {DTJ: Platform()}, asyncio.Event())
     for_jobs, for_leases = connections.made
@@ -68,6 +68,27 @@ async def test_the_lease_shows_that_the_api_server_limits_the_operator_and_no_lo
     throttled[0] = False
     assert await shown() is None
     assert [call.verb for call in gateway.calls] == ["get", "create", "get", "patch", "get", "patch"]
+
+
+@virtual_time
+async def test_an_operator_that_cannot_renew_its_lease_stops_what_it_does_and_ends() -> None:
+    gateway = FakeGateway()
+    running = asyncio.Event()
+
+    async def operate() -> None:
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            running.clear()
+
+    lease = Lease(gateway, namespace="here", name="dtj-operator", identity="a")
+    leading = asyncio.create_task(run._lead(lease, operate, asyncio.Event()))
+    await asyncio.wait_for(running.wait(), 5.0)
+    gateway.fail("get", LEASES, NO_ANSWER, times=10_000)
+    with pytest.raises(LeaseLost, match="lease here/dtj-operator was not renewed for 10 s"):
+        await leading
+    assert not running.is_set()
 
 
 async def test_the_operator_reports_that_it_runs_when_it_can_be_stopped(

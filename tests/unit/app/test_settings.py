@@ -59,14 +59,6 @@ def test_options_and_environment_variables_become_settings(started: list[Operato
         (["--workers", "0"], "0 is not in the range"),
         (["--log-format", "xml"], "'xml' is not one of"),
         (["--no-such-option"], "No such option"),
-        (["--shards", "0"], "0 is not in the range 1<=x<=100"),
-        (["--shards", "101"], "101 is not in the range 1<=x<=100"),
-        (["--shards", "many"], "'many' is not a valid integer"),
-        (["--shards", "2"], "--shards needs --leader-elect"),
-        (
-            ["--shards", "3", "-n", "a", "-n", "b", "--leader-elect", "--lease-namespace", "a"],
-            "--shards is 3, but --namespace is given 2 times",
-        ),
     ],
 )
 def test_a_wrong_command_line_is_a_usage_error_that_names_it(

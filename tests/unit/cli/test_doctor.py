@@ -325,11 +325,6 @@ def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
     assert wanted == ">=" + ".".join(map(str, OLDEST_KUBERNETES)) + ".0-0"
 
 
-def test_each_shard_of_an_operator_has_a_lease() -> None:
-    assert operator().leases == (("dtj-system", "dtj"),)
-    assert operator("--shards=3").leases == (("dtj-system", "dtj"), ("dtj-system", "dtj-1"), ("dtj-system", "dtj-2"))
-
-
 def words_of(title: str, found: Installation) -> list[tuple[Verdict, str]]:
     return [(finding.verdict, finding.words) for finding in findings(found) if finding.title == title]
 

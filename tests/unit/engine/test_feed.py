@@ -31,19 +31,6 @@ def known(harness: Harness) -> str | None:
     return record.uid if record is not None else None
 
 
-@virtual_time
-async def test_jobs_of_namespaces_of_another_shard_are_not_kept(gateway: FakeGateway) -> None:
-    engine = Engine(
-        gateway, plan=plan, platform=Platform(), instance="test", now=lambda: NOW, keep=lambda place: place == "ours"
-    )
-    for namespace in ("ours", "theirs"):
-        body = manifest()
-        engine.feed.put(gateway.put(JOBS, {**body, "metadata": {"name": "digits", "namespace": namespace}}))
-    assert [record.job().namespace for record in engine.state.jobs] == ["ours"]
-    await engine.feed.relist(gateway, None)
-    assert [record.job().namespace for record in engine.state.jobs] == ["ours"]
-
-
 class DeniesOneNamespace(FakeGateway):
     """The objects of this kind are not listed in the namespace "first"."""
 

@@ -87,14 +87,6 @@ async def test_what_is_there_at_the_start_is_listed_and_what_its_selector_leaves
 
 
 @virtual_time
-async def test_objects_of_namespaces_that_another_operator_serves_are_not_kept(gateway: FakeGateway) -> None:
-    gateway.put(PODS, pod("a", namespace="ours"))
-    gateway.put(PODS, pod("b", namespace="theirs"))
-    async with watching(gateway, namespace=None, keep=lambda namespace: namespace == "ours") as watched:
-        assert set(watched.store) == {"a"}
-
-
-@virtual_time
 async def test_creations_changes_and_deletions_are_reported_in_order(gateway: FakeGateway) -> None:
     async with watching(gateway) as watched:
         gateway.put(PODS, pod("a"))
