@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -16,18 +16,13 @@ from dtj.client.overview import Part, all_of, one, part
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.observed import GangApi, GangsFound
 from dtj.kube.client import KubeGateway
-from dtj.kube.errors import ApiError, Forbidden, NotFound
+from dtj.kube.errors import ApiError, Forbidden
 from dtj.kube.gateway import (
-    CLUSTER_QUEUES,
     CONFIG_MAPS,
     EVENTS,
-    FLAVORS,
     JOBS,
-    LOCAL_QUEUES,
     NODES,
     PODS,
-    SERVICES,
-    Resource,
 )
 from dtj.kube.lease import LEASES, THROTTLED
 from dtj.kube.observed import resource_of
@@ -35,9 +30,6 @@ from dtj.kube.rbac import CRDS, FOR_GANGS, FOR_KUEUE, FOR_TFJOBS, LEADER_ELECTIO
 
 OPERATOR_LABEL: Final = "app.kubernetes.io/name=dtj-operator"
 """What the chart gives all objects of an operator."""
-
-QUOTAS: Final = Resource("v1", "ResourceQuota", "resourcequotas")
-LIMIT_RANGES: Final = Resource("v1", "LimitRange", "limitranges")
 
 OF_A_PERSON: Final = (
     PolicyRule(JOBS, ("get", "list", "watch"), "to see jobs"),
@@ -138,15 +130,6 @@ class Operator:
         return tuple(word.partition("=")[2] for word in given if word.partition("=")[0] == option)
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How many objects there are; ``namespace`` is None for the whole cluster."""
-
-    resource: Resource
-    namespace: str | None
-    number: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     """All that was found. ``namespace`` is the one that the person works in."""
@@ -160,15 +143,9 @@ class Installation:
     operators: Part[Operator]
     rights: Part[Answered]
     nodes: Part[JsonObject]
-    quotas: Part[JsonObject]
-    limit_ranges: Part[JsonObject]
     gangs: Part[GangApi]
     unknown_gangs: tuple[str, ...]
     """Each ``<group>/<version>`` of a scheduler of which the operator knows no version that is there."""
-
-    queues: Queues
-    sizes: tuple[Part[Size], ...]
-    """Jobs, pods and Services, in the namespace and in the cluster."""
 
     refusal: Part[str]
     """What the API server says against a small job here, of which nothing is kept."""
@@ -181,19 +158,13 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
     """Look at everything. Raises ApiError where the API server does not answer at all."""
     version = await gateway.version()
     served = bool((await gateway.discover([JOBS])).served)
-    operators, rights, crd, gangs, refusal = await asyncio.gather(
+    operators, rights, crd, gangs, refusal, nodes = await asyncio.gather(
         _operators(gateway, namespace, operator_namespace),
         part(_answers(gateway, OF_A_PERSON, namespace=namespace)),
         part(one(gateway.get(CRDS, namespace=None, name=JOBS.crd))),
         part(one(_gangs(gateway))),
         _refusal(gateway, namespace) if served else _nothing(),
-    )
-    nodes, quotas, limits, queues, sizes = await asyncio.gather(
         part(all_of(gateway.list(NODES, namespace=None))),
-        part(all_of(gateway.list(QUOTAS, namespace=namespace))),
-        part(all_of(gateway.list(LIMIT_RANGES, namespace=namespace))),
-        _queues(gateway, gangs, namespace),
-        _sizes(gateway, namespace, (JOBS, PODS, SERVICES) if served else (PODS, SERVICES)),
     )
     runs_tfjobs = any(operator.runs_tfjobs for operator in operators.items)
     return Installation(
@@ -206,12 +177,8 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         operators=operators,
         rights=rights,
         nodes=nodes,
-        quotas=quotas,
-        limit_ranges=limits,
         gangs=Part(tuple(api for found in gangs.items for api in found.apis), gangs.unread),
         unknown_gangs=tuple(version for found in gangs.items for version in found.unknown),
-        queues=queues,
-        sizes=sizes,
         refusal=refusal,
         kubeflow=await read_kubeflow(gateway) if runs_tfjobs else None,
     )
@@ -351,63 +318,5 @@ async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
     return Part()
 
 
-async def _sizes(gateway: KubeGateway, namespace: str, resources: Iterable[Resource]) -> tuple[Part[Size], ...]:
-    """How many of each there are in the namespace, and in the cluster."""
-
-    async def size(resource: Resource, where: str | None) -> Size:
-        return Size(resource, where, await gateway.count(resource, namespace=where))
-
-    asked = [size(resource, where) for where in (namespace, None) for resource in resources]
-    return tuple(await asyncio.gather(*(part(one(each)) for each in asked)))
-
-
 async def _nothing() -> Part[str]:
     return Part(unread="jobs are not known to the API server")
-
-
-# -- what Kueue has for the jobs of a namespace -----------------------------------------------------------------
-
-NAMESPACES: Final = Resource("v1", "Namespace", "namespaces")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queues:
-    """Empty in a cluster without Kueue. A ClusterQueue or flavor that was read and has no item does not exist."""
-
-    local: Part[JsonObject] = field(default_factory=Part)
-    cluster: Mapping[str, Part[JsonObject]] = field(default_factory=dict)
-    flavors: Mapping[str, Part[JsonObject]] = field(default_factory=dict)
-    namespace: Part[JsonObject] = field(default_factory=Part)
-
-
-async def _queues(gateway: KubeGateway, gangs: Part[GangsFound], namespace: str) -> Queues:
-    if not any(api.gang is Gang.KUEUE for found in gangs.items for api in found.apis):
-        return Queues()
-    local, own = await asyncio.gather(
-        part(all_of(gateway.list(LOCAL_QUEUES, namespace=namespace))),
-        part(one(gateway.get(NAMESPACES, namespace=None, name=namespace))),
-    )
-    behind = (text(dig(queue, "spec", "clusterQueue")) for queue in local.items)
-    cluster = await _by_name(gateway, CLUSTER_QUEUES, behind)
-    used = (name for found in cluster.values() for queue in found.items for name in flavors_of(queue))
-    flavors = await _by_name(gateway, FLAVORS, used)
-    return Queues(local=local, cluster=cluster, flavors=flavors, namespace=own)
-
-
-def flavors_of(queue: JsonObject) -> tuple[str, ...]:
-    """The names of the ResourceFlavors of a ClusterQueue."""
-    groups = objects(dig(queue, "spec", "resourceGroups"))
-    return tuple(text(flavor.get("name")) for group in groups for flavor in objects(group.get("flavors")))
-
-
-async def _by_name(gateway: KubeGateway, resource: Resource, wanted: Iterable[str]) -> dict[str, Part[JsonObject]]:
-    names_once = tuple(dict.fromkeys(filter(None, wanted)))
-    found = await asyncio.gather(*(part(_if_there(gateway, resource, name)) for name in names_once))
-    return dict(zip(names_once, found, strict=True))
-
-
-async def _if_there(gateway: KubeGateway, resource: Resource, name: str) -> tuple[JsonObject, ...]:
-    try:
-        return (await gateway.get(resource, namespace=None, name=name),)
-    except NotFound:
-        return ()

@@ -78,7 +78,6 @@ _MERGE_PATCH = "application/merge-patch+json"
 class _ListMeta(msgspec.Struct):
     resource_version: str = msgspec.field(name="resourceVersion", default="")
     next_page: str = msgspec.field(name="continue", default="")
-    remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
 
 
 class _Page(msgspec.Struct):
@@ -339,12 +338,6 @@ class KubeGateway:
     async def openapi(self, resource: Resource, decode: Callable[[bytes], T]) -> T:
         """The schema of a resource's group and version, which every account may read."""
         return await self._call("get", resource, path=f"/openapi/v3{resource.root}", decode=decode)
-
-    async def count(self, resource: Resource, *, namespace: str | None) -> int:
-        """How many objects there are, as the server says beside the first of them; it may be off by a few."""
-        path, query = resource.path(namespace), {"limit": "1"}
-        page = await self._call("list", resource, path=path, namespace=namespace, query=query, decode=_decode_page)
-        return len(page.items or ()) + (page.metadata.remaining or 0)
 
     async def version(self) -> str:
         """The server's version, such as ``v1.33.1``. Everybody may ask."""

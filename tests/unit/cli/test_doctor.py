@@ -15,13 +15,12 @@ from builders import NOW
 from dtj import __version__
 from dtj.api.crd import custom_resource_definition
 from dtj.api.json import JsonObject, dig, object_at
-from dtj.cli.doctor.checks import OLDEST_KUBERNETES, TESTED, findings
+from dtj.cli.doctor.checks import OLDEST_KUBERNETES, findings
 from dtj.cli.doctor.findings import Finding, Verdict, report
-from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator, Queues, Size
+from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
 from dtj.client.kubeflow import Kubeflow
 from dtj.client.overview import Part
 from dtj.core.gang.discovery import APIS
-from dtj.kube.gateway import PODS, SERVICES
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, NAMESPACE_RULES
 from support.kubeflow import training_operator
 from support.screens import seen
@@ -66,12 +65,8 @@ def installation(*operators: Operator, **changes: object) -> Installation:
         operators=Part(operators or (operator(),)),
         rights=Part(tuple(Answered(right, allowed=True) for right in OF_A_PERSON)),
         nodes=Part((node(),)),
-        quotas=Part(),
-        limit_ranges=Part(),
         gangs=Part(),
         unknown_gangs=(),
-        queues=Queues(),
-        sizes=(),
         refusal=Part(),
     )
     return replace(healthy, **changes)  # type: ignore[arg-type]
@@ -113,58 +108,8 @@ def crd_with(**spec: JsonObject) -> JsonObject:
     return crd
 
 
-def queue(*, active: JsonObject | None = None, **spec: object) -> JsonObject:
-    """A queue of Kueue that admits jobs, or has this condition Active."""
-    known: JsonObject = {"type": "Active", "status": "True", "reason": "Ready"}
-    return {"metadata": {"name": "gpus"}, "spec": spec, "status": {"conditions": [{**known, **(active or {})}]}}  # type: ignore[dict-item]
-
-
-def cluster_queue(*, active: JsonObject | None = None, **spec: object) -> JsonObject:
-    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "l4"}]}]
-    return queue(active=active, **{"resourceGroups": groups, "namespaceSelector": {}, **spec})
-
-
-LOCAL = queue(clusterQueue="training")
-
-
-def queues(behind: Part[JsonObject] | None = None, **changes: object) -> Installation:
-    """Kueue with a queue that admits jobs, or with another ClusterQueue behind it, or in which this is otherwise."""
-    cluster = {"training": behind or Part((cluster_queue(),))}
-    known: dict[str, object] = {"local": Part((LOCAL,)), "cluster": cluster, **changes}
-    return installation(gangs=KUEUE, queues=Queues(**known))  # type: ignore[arg-type]
-
-
-def inactive(reason: str, behind: Part[JsonObject] | None = None) -> Installation:
-    """A LocalQueue that Kueue holds back for this reason."""
-    local = queue(active={"status": "False", "reason": reason}, clusterQueue="training", stopPolicy="Hold")
-    return queues(behind, local=Part((local,)))
-
-
-def held(reason: str, message: str) -> Part[JsonObject]:
-    """A ClusterQueue that admits nothing for this reason."""
-    return Part((cluster_queue(active={"status": "False", "reason": reason, "message": message}),))
-
-
-def selecting(selector: object) -> Installation:
-    """A ClusterQueue with this selector, in a namespace that is labelled team=a."""
-    namespace: JsonObject = {"metadata": {"name": "team-a", "labels": {"team": "a"}}}
-    return queues(Part((cluster_queue(namespaceSelector=selector),)), namespace=Part((namespace,)))
-
-
-QUOTA: JsonObject = {
-    "metadata": {"name": "gpus"},
-    "status": {
-        "hard": {"requests.nvidia.com/gpu": "10", "memory": "100Gi", "pods": "0"},
-        "used": {"requests.nvidia.com/gpu": "9", "memory": "80Gi", "pods": "0"},
-    },
-}
-LIMITS: JsonObject = {
-    "metadata": {"name": "small"},
-    "spec": {"limits": [{"type": "Container", "default": {"memory": "512Mi"}, "max": {"memory": "64Gi"}}]},
-}
 H200 = "- {name: h200, resource: nvidia.com/gpu, nodeSelector: {gpu: h200}}"
 UNLIKE_OURS = f"warn CRD: its schema of v1alpha1 differs from that of dtj {__version__}"
-NOT_SELECTED = "fail queues: ClusterQueue training admits no job of namespace team-a: its namespaceSelector differs"
 
 
 @pytest.mark.parametrize(
@@ -229,58 +174,13 @@ NOT_SELECTED = "fail queues: ClusterQueue training admits no job of namespace te
             installation(nodes=Part((node(labels={"cloud.google.com/gke-accelerator": "nvidia-l4"}),))),
         ),
         (
-            "warn quotas: close to or at their limit: gpus requests.nvidia.com/gpu 9 of 10, gpus pods 0 of 0; do: ",
-            installation(quotas=Part((QUOTA,))),
-        ),
-        (
-            "warn limits: LimitRange small limits the memory of a container without a limit to 512Mi; do: ",
-            installation(limit_ranges=Part((LIMITS,))),
-        ),
-        (
             "fail submitting: a small job is refused: a webhook denied it",
             installation(refusal=Part(("a webhook denied it",))),
         ),
         (
-            "warn size: Kubernetes is not tested with many more: 2,400 of 3,000 pods in namespace team-a; do: ",
-            installation(sizes=(Part((Size(PODS, "team-a", 2_400),)), Part((Size(SERVICES, "team-a", 3),)))),
-        ),
-        (
-            "not checked size: forbidden",
-            installation(sizes=(Part((Size(PODS, "team-a", 3),)), Part(unread="forbidden"))),
-        ),
-        (
-            "warn queues: dtj-system/dtj may not get resourceflavors (to send pods where Kueue admitted them to; "
-            "without it none starts); do: bind a ClusterRole with get on resourceflavors",
+            "warn gang schedulers: dtj-system/dtj may not get resourceflavors (to send pods where Kueue admitted them "
+            "to; without it none starts); do: bind a ClusterRole with get on resourceflavors",
             installation(operator(denied="resourceflavors"), gangs=KUEUE),
-        ),
-        (
-            "fail queues: LocalQueue gpus admits no job: its ClusterQueue training does not exist; do: create it",
-            inactive("ClusterQueueDoesNotExist", Part()),
-        ),
-        (
-            "fail queues: LocalQueue gpus admits no job: its spec.stopPolicy is Hold; do: set it to None",
-            inactive("Stopped"),
-        ),
-        (
-            "fail queues: LocalQueue gpus admits no job: ClusterQueue training: missing ResourceFlavor(s): l4.; do: "
-            "create or correct what the message names",
-            inactive("ClusterQueueIsInactive", held("FlavorNotFound", "missing ResourceFlavor(s): l4.")),
-        ),
-        (
-            "fail queues: LocalQueue gpus admits no job: ClusterQueue training: is stopped; do: set its spec.stop",
-            inactive("ClusterQueueIsInactive", held("Stopped", "is stopped")),
-        ),
-        (
-            "warn queues: LocalQueue gpus has no condition Active: Kueue's manager has not looked at it",
-            queues(local=Part(({"metadata": {"name": "gpus"}, "spec": {"clusterQueue": "training"}},))),
-        ),
-        ("fail queues: ClusterQueue training admits jobs of no namespace", selecting(None)),
-        (NOT_SELECTED, selecting({"matchLabels": {"team": "b"}})),
-        (NOT_SELECTED, selecting({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]})),
-        (NOT_SELECTED, selecting({"matchExpressions": [{"key": "owner", "operator": "Exists"}]})),
-        (
-            "warn queues: no node has the labels of ResourceFlavor l4 of ClusterQueue training (gpu=l4); do: ",
-            queues(flavors={"l4": Part(({"spec": {"nodeLabels": {"gpu": "l4"}}},))}),
         ),
     ],
 )
@@ -312,7 +212,7 @@ def test_what_is_well_has_nothing_to_fix(found: Installation) -> None:
 
 
 def test_what_cannot_be_asked_is_not_checked_and_not_a_failure() -> None:
-    blind = {"crd", "operators", "nodes", "quotas", "limit_ranges", "gangs", "refusal"}
+    blind = {"crd", "operators", "nodes", "gangs", "refusal"}
     lines = wrong(installation(**{part: Part(unread=f"{part} is forbidden") for part in blind}))
     assert len(lines) == len(blind)
     assert all(line.startswith("not checked ") for line in lines)
@@ -325,56 +225,12 @@ def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
     assert wanted == ">=" + ".".join(map(str, OLDEST_KUBERNETES)) + ".0-0"
 
 
-def words_of(title: str, found: Installation) -> list[tuple[Verdict, str]]:
-    return [(finding.verdict, finding.words) for finding in findings(found) if finding.title == title]
-
-
-def test_what_there_is_is_shown_beside_what_kubernetes_is_tested_with() -> None:
-    few = Part((Size(PODS, None, 120_000 - 1),)), Part((Size(SERVICES, "team-a", 3),))
-    words = "119,999 of 150,000 pods in the cluster; 3 of 5,000 Services in namespace team-a"
-    assert words_of("size", installation(sizes=few)) == [(Verdict.OK, words)]
-
-
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        (queues(), "LocalQueue gpus admits jobs (ClusterQueue training)"),
-        (
-            queues(local=Part(({**LOCAL, "status": {**object_at(LOCAL, "status"), "pendingWorkloads": 2}},))),
-            "LocalQueue gpus admits jobs (ClusterQueue training); 2 jobs waiting",
-        ),
-        (
-            queues(local=Part()),
-            "namespace team-a has no LocalQueue: jobs that name no queue start outside of Kueue",
-        ),
-        (
-            queues(Part(unread="clusterqueues is forbidden")),
-            "LocalQueue gpus admits jobs (ClusterQueue training; its selector and flavors cannot be read: "
-            "clusterqueues is forbidden)",
-        ),
-    ],
-    ids=["that admits jobs", "in which jobs wait", "that is not there", "of which not all may be read"],
-)
-def test_a_queue_that_keeps_no_job_from_running_is_well(found: Installation, words: str) -> None:
-    assert words_of("queues", found) == [(Verdict.OK, words)]
-
-
-def test_a_cluster_without_kueue_has_no_line_about_queues() -> None:
-    assert words_of("queues", installation()) == []
-
-
-def test_the_page_about_sizing_has_the_numbers_that_the_doctor_compares_with() -> None:
-    page = (CHART.parents[2] / "docs" / "sizing.md").read_text()
-    for resource, (namespace, cluster) in TESTED.items():
-        assert f"| {resource.plural} | {namespace:,} | {cluster:,} |" in page
-
-
 @pytest.mark.parametrize("width", [50, 80])
 def test_the_report_fits_the_terminal_and_counts(width: int) -> None:
     found = findings(installation(operator(ready=0), nodes=Part(unread="nodes is forbidden")))
     lines = seen(*report(found, wrapped=True), width=width).splitlines()
     assert all(len(line) <= width for line in lines)
-    assert lines[-1].strip() == "9 ok, 1 fail, 1 not checked"
+    assert lines[-1].strip() == "7 ok, 1 fail, 1 not checked"
     assert any(line.startswith("not checked  accelerators: nodes is forbidden") for line in lines)
 
 

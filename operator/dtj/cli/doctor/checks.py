@@ -10,34 +10,21 @@ from typing import Any, Final, NamedTuple
 from dtj import __version__
 from dtj.api import names, quantities
 from dtj.api.crd import without
-from dtj.api.json import JsonObject, dig, fields_of, name_of, objects, text
+from dtj.api.json import JsonObject, dig, fields_of, objects
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.api.schema import generated_job_schema
+from dtj.api.spec import Gang
 from dtj.cli.common.formatting import counted, listed, short_time
-from dtj.cli.doctor import queues, tfjobs
+from dtj.cli.doctor import tfjobs
 from dtj.cli.doctor.findings import Finding, fail, ok, unknown, warn
-from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator, Size
+from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
 from dtj.client.overview import Part
 from dtj.core.observed import GangApi
 from dtj.engine.profile_file import ProfilesError, read_profiles
-from dtj.kube.gateway import JOBS, PODS, SERVICES
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
 
 OLDEST_KUBERNETES: Final = (1, 30)
 """The oldest Kubernetes that is supported: what the chart's kubeVersion says, too."""
-
-_NEARLY_FULL: Final = 0.9
-"""A quota of which more is used is near its limit."""
-
-TESTED: Final = {JOBS: (150_000, 150_000), PODS: (3_000, 150_000), SERVICES: (5_000, 10_000)}
-"""How many objects Kubernetes is tested with, in a namespace and in a cluster (kubernetes/community,
-sig-scalability/configs-and-limits/thresholds.md): docs/sizing.md has the same table. Jobs are objects of a type."""
-
-NEARLY_TESTED: Final = 0.8
-"""From this share of such a number on, it is reported."""
-
-_LITTLE_MEMORY: Final = 2**30
-"""Bytes below which TensorFlow hardly starts."""
 
 _MAX_NAMED: Final = 3
 """This many rights are named; of more, only the number."""
@@ -204,6 +191,8 @@ def _gangs(found: Installation) -> Iterator[Finding]:
         yield warn(words, "upgrade what is older, the operator or the scheduler")
     for api in found.gangs.items:
         yield _gang(api, found)
+    if any(api.gang is Gang.KUEUE for api in found.gangs.items):
+        yield from _kueue(found)
 
 
 def _gang(api: GangApi, found: Installation) -> Finding:
@@ -219,6 +208,18 @@ def _gang(api: GangApi, found: Installation) -> Finding:
     if asked:
         return ok(f"{name}, which the operator may use")
     return unknown(f"the cluster has {name}; dtj cannot see whether the operator may use it")
+
+
+def _kueue(found: Installation) -> Iterator[Finding]:
+    """What an operator that may use Kueue cannot read in the cluster, such as one for some namespaces only."""
+    for operator in found.operators.items:
+        denied = [answer.right for answer in operator.rights.items if not answer.allowed]
+        if any(right in FOR_GANGS[Gang.KUEUE] for right in denied):
+            continue
+        for right in denied:
+            if right in FOR_KUEUE:
+                words = f"{_place(operator)} may not get {right.path} ({right.why})"
+                yield warn(words, f"bind a ClusterRole with get on {right.path} to its service account")
 
 
 # -- what jobs need --------------------------------------------------------------------------------------------
@@ -251,71 +252,11 @@ def _profiles(found: Installation) -> Iterator[Finding]:
 
 def _nodes_of(profile: Profile, nodes: Sequence[JsonObject]) -> tuple[int, int]:
     """How many nodes have the profile's labels, and how many of them its resource, too."""
-    labelled = [node for node in nodes if queues.has_labels(node, profile.node_selector)]
+    wanted = profile.node_selector.items()
+    labelled = [node for node in nodes if wanted <= fields_of(dig(node, "metadata", "labels")).items()]
     amounts = (quantities.parse(dig(node, "status", "allocatable", profile.resource)) for node in labelled)
     return len(labelled), sum(bool(amount) for amount in amounts)
 
-
-def _quotas(found: Installation) -> Iterator[Finding]:
-    tight = [line for quota in found.quotas.items for line in _tight(quota)]
-    if tight:
-        remedy = f"wait, request less, or have it raised: kubectl -n {found.namespace} describe resourcequota"
-        yield warn(f"close to or at their limit: {', '.join(tight)}", remedy)
-    else:
-        yield ok(f"namespace {found.namespace}: {'room in all' if found.quotas.items else 'none'}")
-
-
-def _tight(quota: JsonObject) -> Iterator[str]:
-    hard = dig(quota, "status", "hard")
-    for resource, limit in fields_of(hard).items():
-        used = dig(quota, "status", "used", resource)
-        most, taken = quantities.parse(limit), quantities.parse(used)
-        if most is not None and taken is not None and taken >= most * _NEARLY_FULL:
-            yield f"{text(dig(quota, 'metadata', 'name'))} {resource} {used} of {limit}"
-
-
-def _limits(found: Installation) -> Iterator[Finding]:
-    small = [finding for limits in found.limit_ranges.items for finding in _too_small(limits)]
-    yield from small or [ok(f"namespace {found.namespace}: no LimitRange is too small")]
-
-
-def _too_small(limits: JsonObject) -> Iterator[Finding]:
-    name = name_of(limits)
-    for limit in objects(dig(limits, "spec", "limits")):
-        kind = text(limit.get("type")).lower()
-        for field, effect, remedy in (
-            ("max", f"refuses a {kind} with more memory than", f"have LimitRange {name} raised"),
-            ("default", f"limits the memory of a {kind} without a limit to", "set resources in the manifest"),
-        ):
-            value = dig(limit, field, "memory")
-            most = quantities.parse(value)
-            if most is not None and most < _LITTLE_MEMORY:
-                words = f"LimitRange {name} {effect} {value}"
-                yield warn(words, f"TensorFlow needs about 1Gi to start: {remedy}")
-
-
-def _sizes(found: Installation) -> Iterator[Finding]:
-    counted_sizes = [size for part in found.sizes for size in part.items]
-    near = [size for size in counted_sizes if size.number >= NEARLY_TESTED * _tested(size)]
-    if near:
-        remedy = "delete jobs that have ended (ttlSecondsAfterFinished does), or use more namespaces or clusters"
-        yield warn(f"Kubernetes is not tested with many more: {'; '.join(map(_sized, near))}", remedy)
-    elif counted_sizes:
-        yield ok("; ".join(map(_sized, counted_sizes)))
-    yield from (unknown(part.unread) for part in found.sizes if part.unread)
-
-
-def _tested(size: Size) -> int:
-    namespace, cluster = TESTED[size.resource]
-    return cluster if size.namespace is None else namespace
-
-
-def _sized(size: Size) -> str:
-    where = "the cluster" if size.namespace is None else f"namespace {size.namespace}"
-    return f"{size.number:,} of {_tested(size):,} {_NAMES_OF_SIZES[size.resource]} in {where}"
-
-
-_NAMES_OF_SIZES: Final = {JOBS: "jobs", PODS: "pods", SERVICES: "Services"}
 
 _CHECKS: Final = (
     Check("cluster", _version),
@@ -326,10 +267,6 @@ _CHECKS: Final = (
     Check("your rights", _rights, lambda found: found.rights),
     Check("submitting", _admission, lambda found: found.refusal),
     Check("gang schedulers", _gangs, lambda found: found.gangs),
-    Check("queues", queues.findings),
     Check("TFJobs", tfjobs.findings),
     Check("accelerators", _profiles, lambda found: found.nodes),
-    Check("quotas", _quotas, lambda found: found.quotas),
-    Check("limits", _limits, lambda found: found.limit_ranges),
-    Check("size", _sizes),
 )
