@@ -1,4 +1,4 @@
-"""``dtj explain -o yaml``: a real API server takes each object that it prints."""
+"""``dtj explain``: a real API server takes each object that it prints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_kubectl_takes_what_explain_prints(
 ) -> None:
     body: JsonObject = JOBS[which]
     file = write(tmp_path, body)
-    assert cli.main(["explain", str(file), "-o", "yaml", "-n", namespace], standalone_mode=False) == 0
+    assert cli.main(["explain", str(file), "-n", namespace], standalone_mode=False) == 0
     text = capsys.readouterr().out
     done = cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename", "-", stdin=text, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""``dtj explain``: shows what the planner would create, in sections or as objects."""
+"""``dtj explain``: shows the objects that the planner would create, and what follows when a pod is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.cli.common.options import Place
-from dtj.cli.explain.render import explanation
 from dtj.cli.explain.simulation import UID, simulate
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
@@ -38,12 +37,16 @@ def explained(dtj: Dtj, *arguments: object) -> str:
     return done.out
 
 
-def section(text: str, title: str) -> list[str]:
-    """The lines below a title, without their indent."""
+def losses(text: str) -> list[str]:
+    """What it says of the loss of a pod, without comment signs."""
     lines = text.splitlines()
-    start = lines.index(title) + 1
-    end = lines.index("", start) if "" in lines[start:] else len(lines)
-    return [line.strip() for line in lines[start:end]]
+    start = next(number for number, line in enumerate(lines) if line.startswith("# When a pod of "))
+    return [line.removeprefix("#   ") for line in lines[start + 1 :] if line.startswith("# ")]
+
+
+def names(text: str) -> list[object]:
+    """Kind and name of each object."""
+    return [f"{item['kind']} {item['metadata']['name']}" for item in yaml.safe_load_all(text)]
 
 
 def objects_of(body: JsonObject) -> tuple[JsonObject, ...]:
@@ -68,10 +71,8 @@ def test_the_pods_are_those_that_the_operator_makes() -> None:
 def test_tensorboard_next_to_the_job_is_shown_too(tmp_path: Path, dtj: Dtj) -> None:
     body = manifest(checkpoint={"claimTemplate": CLAIM_TEMPLATE}, tensorBoard={})
     assert kinds(objects_of(body)) == ["PersistentVolumeClaim", "Service", "Pod", "Pod", "Service", "Pod"]
-    text = explained(dtj, write(tmp_path, body))
-    assert section(text, "Pods")[-1].startswith("digits-tensorboard")
-    assert "image        example/trainer:1" in section(text, "Pod digits-tensorboard")
-    assert "selects  training.dtj.dev/job-uid=<that of the job>, training.dtj.dev/role=tensorboard" in text
+    shown = names(explained(dtj, write(tmp_path, body)))
+    assert shown[-2:] == ["Service digits-tensorboard", "Pod digits-tensorboard"]
 
 
 def test_a_suspended_job_is_shown_as_it_would_be_resumed(tmp_path: Path, dtj: Dtj) -> None:
@@ -105,7 +106,7 @@ def test_a_gang_is_shown_as_on_a_cluster_that_has_it(
     assert sorted(kinds(found)) == sorted([kind, "Pod", "Pod", "Service"])
     assert all(dig(item, *pods_carry) for item in found if item["kind"] == "Pod")
     done = dtj("explain", write(tmp_path, body))
-    assert f"{kind} digits (" in done.out
+    assert f"{kind} digits" in names(done.out)
     assert "runPolicy.scheduling: as on a cluster with " in done.err
 
 
@@ -117,78 +118,20 @@ def test_a_job_with_a_workload_priority_class_is_explained(tmp_path: Path, dtj: 
     assert "the cluster has the value of WorkloadPriorityClass high" in dtj("explain", write(tmp_path, body)).err
 
 
-# -- sections ------------------------------------------------------------------------------------------------
+# -- the loss of a pod ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_each_example_can_be_explained(dtj: Dtj, example: Path) -> None:
     text = explained(dtj, example)
-    assert {"Pods", "TF_CONFIG", "Environment", "When a pod is lost", "The end"} <= set(text.splitlines())
+    assert any(str(name).startswith("Pod ") for name in names(text))
+    assert losses(text)
 
 
-def test_pods_have_names_and_addresses(tmp_path: Path, dtj: Dtj) -> None:
+def test_it_says_which_job_and_namespace_it_is(tmp_path: Path, dtj: Dtj) -> None:
     text = explained(dtj, write(tmp_path, manifest(port=3333)), "--namespace", "team")
-    assert text.startswith("digits: MultiWorkerMirrored with 2 workers, in namespace team\n")
-    assert section(text, "Pods")[1:] == [
-        "digits-worker-0  worker  0      worker-0.digits.team.svc:3333",
-        "digits-worker-1  worker  1      worker-1.digits.team.svc:3333",
-    ]
-
-
-def test_of_a_hundred_workers_the_first_and_the_last_are_listed(tmp_path: Path, dtj: Dtj) -> None:
-    text = explained(dtj, write(tmp_path, manifest(roles={"worker": 100})))
-    rows = [row.split("  ")[0] for row in section(text, "Pods")]
-    assert rows == ["NAME", *(f"digits-worker-{n}" for n in range(4)), "… 95 more …", "digits-worker-99"]
-
-
-def test_each_role_says_what_its_pods_need(tmp_path: Path, dtj: Dtj) -> None:
-    container = {
-        "name": "trainer",
-        "image": "example/trainer:1",
-        "command": ["python", "-m", "my train"],
-        "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "4", "memory": "1Gi"}},
-    }
-    account = {"serviceAccountName": "trains", "affinity": {"nodeAffinity": {}}}
-    template = {
-        "metadata": {"labels": {"team": "vision"}, "annotations": {"sidecar.istio.io/inject": "false"}},
-        "spec": {"containers": [container, {"name": "logger", "image": "x"}], **account},
-    }
-    body = manifest(template=template, accelerator={"profile": "gke-nvidia-l4", "count": 2})
-    assert section(explained(dtj, write(tmp_path, body)), "Each worker") == [
-        "image        example/trainer:1",
-        "command      python -m 'my train'",
-        "resources    cpu 2, memory 1Gi, nvidia.com/gpu 2, at most cpu 4",
-        "node labels  cloud.google.com/gke-accelerator=nvidia-l4",
-        "tolerates    nvidia.com/gpu",
-        "affinity     nodeAffinity",
-        "account      trains",
-        "labels       team=vision",
-        "annotations  sidecar.istio.io/inject=false",
-        "volumes      dtj-shm at /dev/shm",
-        "next to it   logger",
-    ]
-
-
-def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: Path, dtj: Dtj) -> None:
-    file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 3, "ps": 1}))
-    whole = section(explained(dtj, file), "TF_CONFIG")
-    assert [line.split()[0] for line in whole] == ["chief-0", "worker-0", "ps-0"]
-    workers = explained(dtj, file, "--role", "worker")
-    config = section(workers, "TF_CONFIG")
-    assert [line.split()[0] for line in config] == ["worker-0", "worker-1", "worker-2"]
-    assert json.loads(config[2].split(maxsplit=1)[1])["task"] == {"type": "worker", "index": 2}
-    assert "DTJ_INDEX        0 in worker-0, 1 in worker-1, 2 in worker-2" in section(workers, "Environment")
-    assert "Each ps" not in workers
-
-
-def test_a_narrow_terminal_gets_lines_that_go_on_below_and_tf_config_whole() -> None:
-    body = manifest()
-    simulation = simulate(body, Platform(), namespace="default", now=datetime.now(UTC))
-    assert simulation.job.spec is not None
-    lines = [line.plain for line in explanation(simulation, simulation.job.spec, width=50)]
-    assert all(len(line) <= 50 for line in lines[1:] if '{"cluster"' not in line)
-    assert any(json.loads(line)["task"]["index"] == 0 for line in lines if '{"cluster"' in line)
-    assert "      last checkpoint, without limit" in lines
+    assert "# When a pod of digits (MultiWorkerMirrored, namespace team) is lost:" in text.splitlines()
+    assert "worker-0.digits.team.svc:3333" in text
 
 
 LOST = {
@@ -237,8 +180,8 @@ LOST = {
 @pytest.mark.parametrize("who", LOST)
 def test_what_follows_the_loss_of(tmp_path: Path, dtj: Dtj, who: str) -> None:
     body, error, taken = LOST[who]
-    lines = section(explained(dtj, write(tmp_path, body), "--role", "worker"), "When a pod is lost")
-    assert lines[:2] == [f"worker  error       {error}", f"disruption  {taken}"]
+    lines = losses(explained(dtj, write(tmp_path, body), "--role", "worker"))
+    assert lines[:2] == [f"worker  error       {error}", f"        disruption  {taken}"]
 
 
 def test_a_job_without_checkpoints_reports_where_it_begins_again(tmp_path: Path, dtj: Dtj) -> None:
@@ -247,19 +190,13 @@ def test_a_job_without_checkpoints_reports_where_it_begins_again(tmp_path: Path,
     assert printed not in explained(dtj, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
 
 
-def test_of_a_job_with_checkpoints_in_memory_it_says_how_much_and_when_they_are_lost(tmp_path: Path, dtj: Dtj) -> None:
+def test_of_a_job_with_checkpoints_in_memory_it_says_when_they_are_lost(tmp_path: Path, dtj: Dtj) -> None:
     def printed(**checkpoint: object) -> str:
         body = manifest(checkpoint=checkpoint, runPolicy={"restartScope": "Pod"})
         return explained(dtj, write(tmp_path, body))
 
-    alone = printed(inMemory={})
-    assert "keeps 2 copies of its state in memory, of at most 1Gi in all." in alone
-    assert "so many steps between two that copies cost at most 1 % of the training; its log says how many" in alone
-    assert "Only memory holds the state" in alone
-    both = printed(path="gs://bucket/digits", inMemory={"everySteps": 25, "sizeLimit": "3Gi"})
-    assert "of at most 3Gi in all" in both
-    assert "It copies after every 25 steps." in both
-    assert "Only memory holds the state" not in both
+    assert "#   Only memory holds the state" in printed(inMemory={})
+    assert "Only memory holds the state" not in printed(path="gs://bucket/digits", inMemory={})
 
 
 def test_of_an_elastic_job_it_says_when_the_others_go_on_without_a_worker(tmp_path: Path, dtj: Dtj) -> None:
@@ -273,28 +210,15 @@ def test_of_an_elastic_job_it_says_when_the_others_go_on_without_a_worker(tmp_pa
 
 def test_of_an_elastic_job_with_spares_it_shows_their_pods_too(tmp_path: Path, dtj: Dtj) -> None:
     shown = explained(dtj, write(tmp_path, manifest(elastic={"maxReplicas": 2, "spares": 1})))
-    assert "MultiWorkerMirrored with 2 workers and 1 spare" in shown
-    assert "digits-worker-2" in shown
+    assert "Pod digits-worker-2" in names(shown)
     assert "1 spare more than the workers above" in shown
 
 
 def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, dtj: Dtj) -> None:
     file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}))
-    first, *_, last, _, _ = section(explained(dtj, file), "When a pod is lost")
+    first, *_, last, _, _ = losses(explained(dtj, file))
     assert "it starts again alone, once its previous pod has certainly ended" in first
     assert last.endswith("all start again from the last checkpoint, without limit")
-
-
-def test_the_end_says_who_decides_and_what_stays(tmp_path: Path, dtj: Dtj) -> None:
-    assert section(explained(dtj, write(tmp_path, manifest(roles={"chief": 1, "worker": 2}))), "The end")[0] == (
-        "The job succeeds when chief-0 has completed."
-    )
-    policy = {"successPolicy": "AllWorkers", "ttlSecondsAfterFinished": 60, "cleanPodPolicy": "All"}
-    assert section(explained(dtj, write(tmp_path, manifest(runPolicy=policy))), "The end") == [
-        "The job succeeds when all 2 training replicas have completed.",
-        "All pods are deleted.",
-        "The job is deleted 60 s after its end.",
-    ]
 
 
 # -- objects -------------------------------------------------------------------------------------------------
@@ -303,7 +227,7 @@ def test_the_end_says_who_decides_and_what_stays(tmp_path: Path, dtj: Dtj) -> No
 def test_yaml_is_the_objects_themselves_and_of_one_role_where_that_is_wanted(tmp_path: Path, dtj: Dtj) -> None:
     body = manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
     file = write(tmp_path, body)
-    text = explained(dtj, file, "-o", "yaml")
+    text = explained(dtj, file)
     assert text.startswith(f"# UID {UID} stands for the job's own UID")
     assert "&id" not in text
     assert tuple(yaml.safe_load_all(text)) == objects_of(body)
@@ -316,7 +240,7 @@ def test_profiles_may_come_from_the_values_of_the_chart(tmp_path: Path, dtj: Dtj
     values.write_text("acceleratorProfiles:\n- {name: fpga, resource: example.com/fpga, nodeSelector: {a: b}}\n")
     file = write(tmp_path, manifest(accelerator={"profile": "fpga", "count": 3}))
     text = explained(dtj, file, "--profiles", values)
-    assert "resources    example.com/fpga 3" in text
+    assert "example.com/fpga: 3\n" in text
     assert [dtj("validate", file, *more).code for more in (("--profiles", values), ())] == [0, 2]
 
 
@@ -342,21 +266,21 @@ KIND = "distributedtrainingjob"
 def test_a_job_on_the_cluster_is_explained_by_its_name(dtj: Dtj, cluster: FakeGateway, kind: str) -> None:
     cluster.put(JOBS, {**stored(manifest(), namespace="team"), "status": {"attempt": 3, "startTime": "then"}})
     text = explained(dtj, f"{kind}digits")
-    assert text.startswith("digits: MultiWorkerMirrored with 2 workers, in namespace team\n")
-    assert section(text, "Pods")[1].startswith("digits-worker-0  worker")
+    assert "# When a pod of digits (MultiWorkerMirrored, namespace team) is lost:\n" in text
+    assert "Pod digits-worker-0" in names(text)
 
 
 def test_a_tfjob_on_the_cluster_is_explained_as_the_operator_runs_it(dtj: Dtj, cluster: FakeGateway) -> None:
     cluster.put(TFJOBS, stored(tfjob(Worker=role(2)), namespace="other"))
     text = explained(dtj, "tfjob/mnist", "-n", "other")
-    assert section(text, "Pods")[2].endswith("mnist-worker-1.other.svc:2222")
+    assert "mnist-worker-1.other.svc:2222" in text
 
 
 def test_a_job_and_a_tfjob_of_one_name_are_explained_together(dtj: Dtj, cluster: FakeGateway, tmp_path: Path) -> None:
     cluster.put(TFJOBS, stored(tfjob("digits"), namespace="team"))
     text = explained(dtj, write(tmp_path, manifest()), "tfjob/digits", "-n", "team")
-    assert "digits: MultiWorkerMirrored with 2 workers, in namespace team\n" in text
-    assert "digits: OneDevice with 1 worker, in namespace team\n" in text
+    assert "# When a pod of digits (MultiWorkerMirrored, namespace team) is lost:\n" in text
+    assert "# When a pod of digits (OneDevice, namespace team) is lost:\n" in text
 
 
 def test_a_stored_job_that_breaks_a_rule_says_where_it_is(dtj: Dtj, cluster: FakeGateway) -> None:
@@ -374,7 +298,7 @@ def test_a_file_comes_before_a_job_of_its_name(
 ) -> None:
     write(tmp_path, manifest()).rename(tmp_path / "digits")
     monkeypatch.chdir(tmp_path)
-    assert "in namespace default" in explained(dtj, "digits")
+    assert "namespace default" in explained(dtj, "digits")
     assert cluster.calls == []
 
 
@@ -391,13 +315,3 @@ def test_a_role_that_the_job_has_not_is_one_line(tmp_path: Path, dtj: Dtj) -> No
     file = write(tmp_path, manifest())
     complaint = dtj("explain", file, "--role", "ps").complaint
     assert complaint == f"{file}: digits: --role: the job has no ps; it has worker\n"
-
-
-def test_pods_in_the_network_of_their_nodes_are_said_to_need_a_node_each(tmp_path: Path, dtj: Dtj) -> None:
-    spec = {"hostNetwork": True, "containers": [{"name": "trainer", "image": "i"}]}
-    text = explained(dtj, write(tmp_path, manifest(roles={"worker": 3}, template={"spec": spec})))
-    assert section(text, "Pods")[-1] == (
-        "hostNetwork: each pod takes the ports 2222 and 2223 of its node, so no two of these pods share a node: 3 "
-        "nodes with these ports free."
-    )
-    assert "hostNetwork" not in explained(dtj, write(tmp_path, manifest(roles={"worker": 3})))

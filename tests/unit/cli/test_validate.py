@@ -56,7 +56,7 @@ def test_an_old_tfjob_is_to_be_converted(dtj: Dtj, tmp_path: Path) -> None:
 def test_a_tfjob_is_explained_as_the_operator_runs_it(dtj: Dtj, tmp_path: Path) -> None:
     done = dtj("explain", write(tmp_path, tfjob(Chief=role(), Worker=role(2, restartPolicy="ExitCode"))))
     assert done.code == 0
-    assert "mnist-worker-1  worker  1      mnist-worker-1.default.svc:2222" in done.out
+    assert "mnist-worker-1.default.svc:2222" in done.out
     assert "worker  error       after exit code 42 or from 128 on, all start again" in done.out
     assert '"task":{"type":"chief","index":0},"environment":"cloud"' in done.out
 

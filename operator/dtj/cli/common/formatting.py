@@ -132,7 +132,8 @@ def _dumper() -> type[SafeDumper]:
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
         style = '"' if printable(value) != value else "|" if "\n" in value else None
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+        return dumper.represent_scalar("tag:yaml.org,2002:str", str(value), style=style)
 
     Dumper.add_representer(str, text)
+    Dumper.add_multi_representer(str, text)  # the members of our enumerations
     return Dumper

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "yaml", "json"]),
-    default="table",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
     show_default=True,
-    help="Sections for people, or the objects themselves.",
+    help="Format of the objects.",
 )
-@click.option("--role", type=OneOf(Role), help="Show only the pods of this role, with the TF_CONFIG of each.")
+@click.option("--role", type=OneOf(Role), help="Of the pods, show only those of this role.")
 @platform_option
 @place_options
 @gone("--attempt", instead="later attempts have the same pods, under names that end in -r1, -r2, ...")
@@ -41,8 +41,8 @@ def explain(
 ) -> int:
     """Show what would be created for manifests, without a cluster.
 
-    For each job of each FILE (- is standard input): pods and their nodes, Service, claim and gang, TF_CONFIG and
-    other variables, what restarts after a pod is lost, and how the job ends. The operator's own planner computes it.
+    For each job of each FILE (- is standard input): the objects, such as pods with their TF_CONFIG, Service, claim
+    and gang; below them, in comments, what restarts when a pod is lost. The operator's own planner computes it.
 
     A NAME for which there is no file is that of a job on the cluster, tfjob/NAME that of a TFJob: it is explained as
     it is stored, from its first attempt on. Manifests without a namespace are in that of -n, or in default.

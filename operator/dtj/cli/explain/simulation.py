@@ -52,11 +52,7 @@ class Simulation:
     @property
     def pods(self) -> tuple[JsonObject, ...]:
         """The pods among them."""
-        return self.of_kind("Pod")
-
-    def of_kind(self, *kinds: str) -> tuple[JsonObject, ...]:
-        """The objects of these kinds."""
-        return tuple(item for item in self.objects if item.get("kind") in kinds)
+        return tuple(item for item in self.objects if item.get("kind") == "Pod")
 
 
 def simulate(body: JsonObject, platform: Platform, *, namespace: str, now: datetime) -> Simulation:
