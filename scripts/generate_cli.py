@@ -30,7 +30,7 @@ EXIT_CODES = "Exit codes:"
 CODES = {
     Exit.OK: "done",
     Exit.FAILED: "the job failed; in `wait` also: it was deleted, or ended without the condition; in `doctor`: a check "
-    "failed; in `tensorboard`: it cannot start",
+    "failed",
     Exit.USAGE: "bad input: one line says what is wrong, and nothing was done",
     Exit.TIMEOUT: "the time that was given is over",
     Exit.API: "the cluster cannot be reached, or it refused",

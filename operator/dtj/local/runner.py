@@ -233,7 +233,7 @@ class LocalRun:
 
     def _platform(self) -> Platform:
         """This machine; accelerators in the manifest are accepted, TensorFlow finds the ones that are here."""
-        # Of a run's folder, ``dtj tensorboard --run`` shows the curves.
+        # ``tensorboard --logdir`` shows the curves of a run's folder.
         return Platform(
             network=self._network,
             directories=LocalDirectories(self._directory),

@@ -153,10 +153,10 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Run
         "  checkpoints  runs/digits/1/checkpoint\n"
         "  logs         runs/digits/1/logs\n"
         "Next\n"
-        "  dtj report --run runs/digits/1       # show everything on one page\n"
-        "  dtj tensorboard --run runs/digits/1  # show the curves\n"
-        "  dtj run 'my digits.yaml'             # run it again\n"
-        "  kubectl apply -f 'my digits.yaml'    # run it on a cluster"
+        "  dtj report --run runs/digits/1      # show everything on one page\n"
+        "  tensorboard --logdir=runs/digits/1  # show the curves\n"
+        "  dtj run 'my digits.yaml'            # run it again\n"
+        "  kubectl apply -f 'my digits.yaml'   # run it on a cluster"
     )
 
 
@@ -177,7 +177,7 @@ def test_a_narrow_terminal_gets_values_wrapped_between_words_and_commands_whole(
         "  # show everything on one page\n"
         "  dtj report --run runs/digits/1\n"
         "  # show the curves\n"
-        "  dtj tensorboard --run runs/digits/1\n"
+        "  tensorboard --logdir=runs/digits/1\n"
         "  # run it again\n"
         "  dtj run 'my digits.yaml'\n"
         "  # run it on a cluster\n"
@@ -193,7 +193,7 @@ def test_the_next_commands_on_the_latest_run_name_its_job_and_fit_into_80_column
     assert words.endswith(
         "Next\n"
         "  dtj report --run digits                      # show everything on one page\n"
-        "  dtj tensorboard --run digits                 # show the curves\n"
+        "  tensorboard --logdir=dtj-runs/digits/latest  # show the curves\n"
         "  dtj run 'my digits.yaml'                     # run it again\n"
         "  dtj run --cluster --code . 'my digits.yaml'  # run it on a cluster"
     )

@@ -328,7 +328,6 @@ NOWHERE = (
     ("command", "words"),
     [
         ("report --run nowhere", NOWHERE),
-        ("tensorboard --run nowhere", NOWHERE),
         ("report --run digits -o no/x.html", "--output: no/x.html: cannot be written: No such file"),
     ],
 )

@@ -94,7 +94,6 @@ HERE = (
     "run --output-dir {word} {manifest} --trainer-python {word}",
     "init --name {word} {folder}/new",
     "report --run {word}",
-    "tensorboard --run {word}",
     "completion bash",
     "completion {word}",
     "status {word}/x",

@@ -16,8 +16,7 @@ from dtj.cli.common.options import JobName, Place, check_one_is_given, complete_
 
 def _one_run(context: click.Context, option: click.Parameter, runs: tuple[str, ...]) -> str | None:
     if len(runs) > 1:
-        both = " ".join(f"--run {run}" for run in runs)
-        raise click.UsageError(f"--run: a report is about one run; dtj tensorboard {both} compares the curves")
+        raise click.UsageError("--run: a report is about one run; tensorboard --logdir=dtj-runs compares the curves")
     return next(iter(runs), None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -98,6 +99,7 @@ def _run_one(manifest: Manifest, options: Options, trainer: Trainer, console: Co
             base=base,
             command=options.command,
             files=files_named(pods, base),
+            tensorboard=_tensorboard(trainer, base),
         )
         shown = screen(console)
         for line in _first_lines(manifest, pods, trainer, place):
@@ -229,6 +231,13 @@ def _directory(manifest: Manifest, options: Options, stack: ExitStack) -> tuple[
             "choose another folder with --output-dir"
         ) from error
     return earlier is not None, directory
+
+
+def _tensorboard(trainer: Trainer, base: Path) -> str:
+    """What to type for TensorBoard: it is beside the trainer, where the PATH has none."""
+    if shutil.which("tensorboard"):
+        return "tensorboard"
+    return shown_path(trainer.python.with_name("tensorboard"), base=base)
 
 
 def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trainer, place: RunPlace) -> Iterator[str]:

@@ -28,7 +28,7 @@ class RunPlace:
     """Where a run came from and where it is.
 
     ``base`` is the current directory, to which paths are shown; ``command`` what runs the job again; ``files`` those of
-    ``base`` that it names.
+    ``base`` that it names; ``tensorboard`` the program of that name.
     """
 
     document: Document
@@ -36,6 +36,7 @@ class RunPlace:
     base: Path
     command: tuple[str, ...] = ("dtj", "run")
     files: tuple[str, ...] = ()
+    tensorboard: str = "tensorboard"
 
     def shown(self, path: Path) -> str:
         return shown_path(path, base=self.base)
@@ -47,10 +48,22 @@ class RunPlace:
 
     def command_on_run(self, name: str, *options: str) -> str:
         """A command that looks at the run, which has the name of its job if it is the latest of the job."""
-        job = self.directory.path.parent.name
-        by_name = self.directory.path == (self.base / RUNS / job / LATEST).resolve()
-        run = job if by_name else self.shown(self.directory.path)
+        run = self._latest.parent.name if self._is_latest else self.shown(self.directory.path)
         return shlex.join((*self.program, name, "--run", run, *options))
+
+    @property
+    def curves_command(self) -> str:
+        """TensorBoard on the run's folder, by its short name if it is the latest of the job."""
+        folder = self._latest if self._is_latest else self.directory.path
+        return shlex.join((self.tensorboard, f"--logdir={self.shown(folder)}"))
+
+    @property
+    def _latest(self) -> Path:
+        return self.base / RUNS / self.directory.path.parent.name / LATEST
+
+    @property
+    def _is_latest(self) -> bool:
+        return self.directory.path == self._latest.resolve()
 
 
 def end_lines(
@@ -148,7 +161,7 @@ def _next_steps(ended: FinishedRun, place: RunPlace) -> tuple[Step, ...]:
     file = place.document.path
     match ended.end:
         case End.SUCCEEDED:
-            curves = Step(place.command_on_run("tensorboard"), "show the curves")
+            curves = Step(place.curves_command, "show the curves")
             if file is None:
                 return (page, curves)
             again = Step(shlex.join((*place.command, file)), "run it again")
