@@ -16,8 +16,9 @@ from dtj.cli.common.options import (
     Place,
     WholeNumber,
     check_one_is_given,
-    job_or_run,
+    complete_run,
     place_options,
+    runs_option,
 )
 from dtj.cli.common.terminal import Exit, say
 
@@ -76,7 +77,13 @@ async def resume(client: AsyncClient, names: tuple[str, ...]) -> int:
 
 @click.command()
 @click.argument("name", type=JobName(), required=False)
-@job_or_run
+@click.option(
+    "--run",
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="Scale a run on this machine instead: its folder, or the name of its job.",
+)
+@runs_option("With --run: the folder that holds the runs.")
 @click.option("--replicas", type=WholeNumber(min=1), required=True, metavar="N", help="The new number of workers.")
 @place_options
 def scale(name: str | None, run: str | None, runs: Path, replicas: int, place: Place) -> int:

@@ -39,7 +39,6 @@ from dtj.local.machine import thread_defaults
 from dtj.local.objects import Objects, timestamp
 from dtj.local.pod_command import Command, command_of
 from dtj.local.ports import HOST, LocalNetwork
-from dtj.local.replica_logs import LogTimes
 from dtj.local.run_directory import STOPPED, LocalDirectories, RunDirectory
 from dtj.local.run_record import Recorder, keep
 from dtj.local.scaling import asked
@@ -166,16 +165,10 @@ class LocalRun:
             body = await gateway.create(JOBS, namespace=self._job.namespace, body=self._body)
             engine.feed.put(body)
             group.create_task(engine.run(), name="engine")
-            times = LogTimes(self._directory)
-            looking = (
-                group.create_task(running.ask_for_progress(), name="progress"),
-                group.create_task(times.run(), name="times of the logs"),
-            )
+            looking = group.create_task(running.ask_for_progress(), name="progress")
             await self._follow(running, show, partial(self._scale_as_asked, gateway, engine))
             await self._end_processes(kubelet, running, show)
-            for task in looking:
-                task.cancel()
-            times.note()
+            looking.cancel()
             engine.stop()
         view = replace(running.view(), state=running.end.value)
         show(view)

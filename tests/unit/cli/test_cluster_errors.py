@@ -60,7 +60,7 @@ def test_a_kubeconfig_that_is_not_there_is_one_line_which_names_the_runs_on_this
     monkeypatch.setenv("KUBECONFIG", "none")
     assert dtj("status", "digits").complaint == (
         "kubeconfig none does not exist: give one with --kubeconfig or $KUBECONFIG; for a run on this machine, use dtj "
-        "report --run digits or dtj logs --run digits\n"
+        "report --run digits\n"
     )
     complaint = dtj("status", "digits", "--kubeconfig", "other").complaint
     assert complaint == "kubeconfig other does not exist: give one with --kubeconfig or $KUBECONFIG\n", "it is meant"

@@ -9,6 +9,7 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -293,6 +294,15 @@ def test_a_local_run_gives_a_page(dtj: Dtj, tmp_path: Path, monkeypatch: pytest.
     assert dtj("report", "--run", "digits").code == 0
     assert stat.S_IMODE((tmp_path / "dtj-report-digits.html").stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dtj-report-digits.html", "dtj-runs", "x.html"]
+
+
+def test_a_command_without_a_name_names_a_run_that_is_here(
+    dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_run(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(click.UsageError, match=r"or a run on this machine with --run, such as --run digits$"):
+        dtj("report")
 
 
 def test_the_name_of_a_job_is_no_path(dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

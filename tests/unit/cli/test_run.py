@@ -65,7 +65,7 @@ def test_a_run_that_succeeds_prints_a_line_a_change_and_what_to_type_next(dtj: C
     lines = done.stdout.splitlines()
     assert re.fullmatch(r"tiny: MultiWorkerMirrored with 2 workers, in dtj-runs/tiny/\d{8}-\d{6}", lines[0])
     assert lines[1] == "Image example/tiny:1 is not pulled: the command runs with trainer/bin/python."
-    assert re.fullmatch(r"To follow the logs, .*: .* logs --run tiny -f", lines[2])
+    assert re.fullmatch(r"To follow the logs, .*: tail -f dtj-runs/tiny/latest/logs/\*-\*\.log", lines[2])
     assert re.search(r"^ +\d+s  worker-0.*: Succeeded$", done.stdout, re.MULTILINE)
     assert re.search(r"^tiny succeeded after \d+s$", done.stdout, re.MULTILINE)
     assert "kubectl apply -f job.yaml" in lines[-1]

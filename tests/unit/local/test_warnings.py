@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dtj.local.replica_logs import ReplicaLog, warnings_of
+from dtj.local.log_warnings import warnings_of
 
 
-def log(folder: Path, index: int, *lines: str) -> ReplicaLog:
+def log(folder: Path, index: int, *lines: str) -> Path:
     file = folder / f"worker-{index}.log"
     file.write_text("".join(f"{line}\n" for line in lines))
-    return ReplicaLog("worker", index, file)
+    return file
 
 
 def test_a_warning_of_several_replicas_is_shown_once(tmp_path: Path) -> None:
@@ -25,4 +25,4 @@ def test_of_many_warnings_the_first_are_shown_with_the_number_of_the_others(tmp_
 
 
 def test_a_log_that_cannot_be_read_has_none(tmp_path: Path) -> None:
-    assert warnings_of([ReplicaLog("worker", 0, tmp_path / "none.log")]) == ()
+    assert warnings_of([tmp_path / "none.log"]) == ()

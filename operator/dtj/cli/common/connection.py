@@ -72,10 +72,7 @@ def _runs_here() -> str:
     from dtj.cli.common.options import RUNS
     from dtj.local.run_directory import jobs_with_runs
 
-    return "".join(
-        f"; for a run on this machine, use dtj report --run {name} or dtj logs --run {name}"
-        for name in jobs_with_runs(RUNS)[:1]
-    )
+    return "".join(f"; for a run on this machine, use dtj report --run {name}" for name in jobs_with_runs(RUNS)[:1])
 
 
 def format_api_error(error: ApiError) -> str:

@@ -305,13 +305,6 @@ def runs_option(words: str) -> Callable[[F], F]:
     )
 
 
-def job_or_run(command: F) -> F:
-    """Give a command ``--run RUN``, for a run on this machine in place of a job, and where such are kept."""
-    kept = runs_option("With --run: the folder that holds the runs.")(command)
-    words = "Show a run on this machine instead: its folder, or the name of its job."
-    return click.option("--run", metavar="RUN", help=words, shell_complete=complete_run)(kept)
-
-
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The jobs that have a run here; a shell also completes folders."""
     from dtj.local.run_directory import jobs_with_runs

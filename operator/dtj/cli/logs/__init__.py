@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from dtj.cli.common.connection import with_client
-from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, check_one_is_given, job_or_run, place_options
+from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, gone, place_options
 
 
 @click.command()
-@click.argument("name", type=JobName(tfjobs=True), required=False)
-@job_or_run
+@click.argument("name", type=JobName(tfjobs=True))
 @click.option("--role", metavar="ROLE", help="Show only replicas of this role: chief, worker, ps, …")
 @click.option("--index", type=WholeNumber(min=0), metavar="N", help="Show only the replica with this index.")
 @click.option("-c", "--container", metavar="NAME", help="Show this container. Default: the one that trains.")
@@ -25,10 +22,9 @@ from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, check_
     "--first-error", "only_error", is_flag=True, help="Show the first error of the replica that failed first."
 )
 @place_options
+@gone("--run", instead="follow the files of the run: tail -f dtj-runs/<job>/latest/logs/*-*.log")
 def logs(
-    name: str | None,
-    run: str | None,
-    runs: Path,
+    name: str,
     role: str | None,
     index: int | None,
     container: str | None,
@@ -47,32 +43,15 @@ def logs(
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer, 130 after Ctrl-C.
     """
+    from dtj.cli.logs.show import show_job
     from dtj.client.logs import LogSelection
 
-    check_one_is_given(name, run, place)
     if follow and (previous or only_error):
         raise click.UsageError(f"--follow and {'--previous' if previous else '--first-error'} exclude each other")
     if only_error and (previous or role is not None or index is not None):
         raise click.UsageError("--first-error chooses the replica itself: leave --role, --index and --previous out")
     selection = LogSelection(role=role, index=index, container=container, previous=previous, tail=tail, since=since)
-    if run is not None:
-        from dtj.cli.logs.local_run import show_run
-
-        _check_of_run(container, previous)
-        return show_run(run, runs, selection, follow=follow, only_error=only_error, timestamps=timestamps)
-    from dtj.cli.logs.show import show_job
-
-    assert name is not None
     return with_client(
         place,
         lambda client: show_job(client, name, selection, follow=follow, only_error=only_error, timestamps=timestamps),
     )
-
-
-def _check_of_run(container: str | None, previous: bool) -> None:
-    """Raises UsageError for options that mean nothing for a run on this machine."""
-    for option, given in (("--container", container is not None), ("--previous", previous)):
-        if given:
-            raise click.UsageError(
-                f"{option} is for a job on a cluster: on this machine, a replica has one log, of all its processes"
-            )

@@ -29,7 +29,10 @@ async def show_job(
         if only_error:
             found = await first_error(client.gateway, job, selection)
             of_cause = ("--role", found.cause.role, "--index", str(found.cause.index))
-            return print_first_error(found, more=next_command("logs", typed(job), *of_cause))
+            console = Console(highlight=False)
+            for line in first_error_lines(found, more=next_command("logs", typed(job), *of_cause)):
+                console.print(line, soft_wrap=True)
+            return Exit.OK
         if follow:
             await output.show(follow_logs(client.gateway, job, selection, changes=lambda: client.follow(name)))
             return Exit.OK
@@ -43,14 +46,6 @@ async def show_job(
         if not job.status.terminal:
             say(f"{name} continues to run.", err=True)
         raise
-    return Exit.OK
-
-
-def print_first_error(found: FirstError, *, more: str) -> int:
-    """Print the first error of the replica that failed first; ``more`` shows the whole log. Returns the exit code."""
-    console = Console(highlight=False)
-    for line in first_error_lines(found, more=more):
-        console.print(line, soft_wrap=True)
     return Exit.OK
 
 

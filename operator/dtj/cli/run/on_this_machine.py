@@ -32,9 +32,9 @@ from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container_of
 from dtj.engine.logs import TextFormatter
 from dtj.local import machine, run_directory
+from dtj.local.log_warnings import warnings_of
 from dtj.local.pod_command import image_of, omissions_of, problems_of
 from dtj.local.ports import NoFreePort, local_network
-from dtj.local.replica_logs import replica_logs, warnings_of
 from dtj.local.run_directory import RunDirectory, RunIsActive
 from dtj.local.runner import End, FinishedRun, LocalRun
 from dtj.local.trainer import NoTrainer, Trainer, find_trainer
@@ -108,7 +108,7 @@ def _run_one(manifest: Manifest, options: Options, trainer: Trainer, console: Co
             shown.say("There is no earlier run to resume: this is the first.")
         stack.enter_context(_logging_to(directory.runner_log))
         ended, code = asyncio.run(_follow(manifest, directory, options, trainer, shown))
-    warnings = warnings_of(replica_logs(directory))
+    warnings = warnings_of(directory.replica_logs())
     print_summary(console, end_lines(ended, place, warnings=warnings, width=width_of(console)))
     return code
 
@@ -251,7 +251,7 @@ def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trai
         yield "The job is suspended, but runs at once: on this machine you start it yourself."
     if any(accelerator_of(spec, role) is not None for role in spec.roles()):
         yield "Accelerators are not allocated: TensorFlow uses the GPUs or TPUs that it finds on this machine."
-    yield f"To follow the logs, type in another terminal: {place.command_on_run('logs', '-f')}"
+    yield f"To follow the logs, type in another terminal: tail -f {place.logs_of_replicas}"
     if not all(main_container_of(pod).get("command") for pod in pods):  # the trainer's own
         yield "Each process first imports TensorFlow: this takes some seconds, on a busy machine up to a minute."
     omitted = dict.fromkeys(part for pod in pods for part in omissions_of(pod))

@@ -46,16 +46,26 @@ class RunPlace:
         """``dtj`` as it was typed."""
         return self.command[: self.command.index("run")]
 
-    def command_on_run(self, name: str, *options: str) -> str:
-        """A command that looks at the run, which has the name of its job if it is the latest of the job."""
+    @property
+    def report_command(self) -> str:
+        """``dtj report`` of the run, which has the name of its job if it is the latest of the job."""
         run = self._latest.parent.name if self._is_latest else self.shown(self.directory.path)
-        return shlex.join((*self.program, name, "--run", run, *options))
+        return shlex.join((*self.program, "report", "--run", run))
 
     @property
     def curves_command(self) -> str:
-        """TensorBoard on the run's folder, by its short name if it is the latest of the job."""
-        folder = self._latest if self._is_latest else self.directory.path
-        return shlex.join((self.tensorboard, f"--logdir={self.shown(folder)}"))
+        """TensorBoard on the run's folder."""
+        return shlex.join((self.tensorboard, f"--logdir={self._folder}"))
+
+    @property
+    def logs_of_replicas(self) -> str:
+        """Their files, in the words of a shell: not the log of what runs them."""
+        return f"{shlex.quote(self._folder)}/logs/*-*.log"
+
+    @property
+    def _folder(self) -> str:
+        """The run's folder, by its short name if it is the latest of the job."""
+        return self.shown(self._latest if self._is_latest else self.directory.path)
 
     @property
     def _latest(self) -> Path:
@@ -157,7 +167,7 @@ def _has_checkpoint(ended: FinishedRun, place: RunPlace) -> bool:
 
 def _next_steps(ended: FinishedRun, place: RunPlace) -> tuple[Step, ...]:
     """What to type next; nothing after an end that is one line."""
-    page = Step(place.command_on_run("report"), "show everything on one page")
+    page = Step(place.report_command, "show everything on one page")
     file = place.document.path
     match ended.end:
         case End.SUCCEEDED:
