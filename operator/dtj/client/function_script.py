@@ -2,8 +2,8 @@
 
 Its source is sent, and nothing else: neither bytecode (as cloudpickle would), which works with the very same Python
 only, nor values of the names around it, which a notebook changes from cell to cell. So the function stands alone: it
-imports and makes what it needs, and the rest are its arguments. Python itself is asked whether it does: the source is
-compiled and defined apart from everything, and has to give the same function. What does not is refused in one line.
+imports and makes what it needs, and the rest are its arguments. Names that it takes from elsewhere are refused in one
+line.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import __future__
 
 import ast
 import builtins
-import dis
 import importlib.util
 import inspect
 import os
+import symtable
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import CodeType, FunctionType
+from tokenize import TokenError
+from types import FunctionType
 from typing import Final, TypeAlias
 
 from dtj.client.errors import CodeError
@@ -39,12 +40,11 @@ def script_of(
     own = _plain(function)
     _check_arguments(own, arguments)
     source = _source(own)
-    _check_alone(own, source)
+    _check_names(own, source)
     _check_imports(own, source, Path(code) if code is not None else None)
     name = own.__code__.co_name
     parts = [
         f'"""{name}() of a notebook or a script, sent by dtj.client.train."""',
-        *(["from __future__ import annotations"] if own.__code__.co_flags & _FUTURE else []),
         source,
         f'if __name__ == "__main__":\n    {name}(**{dict(arguments)!r})',
     ]
@@ -56,17 +56,9 @@ def _plain(function: Function) -> FunctionType:
     if not isinstance(function, FunctionType):
         named = getattr(function, "__name__", None) or type(function).__name__
         raise CodeError(f"{named} is not a function: pass one that is defined with def")
-    code = function.__code__
-    if code.co_name == "<lambda>":
-        raise CodeError("a lambda has no name and no source: pass a function that is defined with def")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise CodeError(f"{code.co_name}() is asynchronous or a generator: pass a plain function, which calls it")
-    if hasattr(function, "__wrapped__"):
-        raise CodeError(f"{function.__name__}() has a decorator, which is not sent: pass the function without it")
-    if function.__dict__:
-        raise CodeError(
-            f"{code.co_name}() has attributes ({next(iter(function.__dict__))}), which are not sent: pass arguments"
-        )
+        name = function.__code__.co_name
+        raise CodeError(f"{name}() is asynchronous or a generator: pass a plain function, which calls it")
     return function
 
 
@@ -90,75 +82,51 @@ def _check_arguments(function: FunctionType, arguments: Mapping[str, object]) ->
 
 
 def _source(function: FunctionType) -> str:
-    """The source, which can stand by itself. Raises CodeError."""
+    """The source as its file or its cell has it by now, which can stand by itself. Raises CodeError."""
+    name = function.__code__.co_name
     try:
         source = inspect.getsource(function.__code__).rstrip()
     except (OSError, TypeError) as error:
         raise CodeError(
-            f"the source of {function.__code__.co_name} cannot be found: define it in a notebook or in a file, not at "
-            "a prompt"
+            f"the source of {name} cannot be found: define it in a notebook or in a file, not at a prompt"
         ) from error
+    except (SyntaxError, TokenError):  # what stands there now is no Python
+        source = ""
     # A text of several lines in it may begin at the left margin, so it is not dedented.
-    return f"if True:\n{source}" if source[:1].isspace() else source
-
-
-def _check_alone(own: FunctionType, source: str) -> None:
-    """Raises CodeError unless the source alone defines this very function."""
-    code, name = own.__code__, own.__code__.co_name
-    changed = CodeError(
-        f"the source of {name} has changed since it was defined: run its cell, or import its file, again"
-    )
-    # In the lines where it was: Python compares them, too.
-    placed = "\n" * (code.co_firstlineno - 1 - source.startswith("if True:\n")) + source
+    source = f"if True:\n{source}" if source[:1].isspace() else source
+    source = f"from __future__ import annotations\n\n{source}" if function.__code__.co_flags & _FUTURE else source
     try:
-        program = compile(placed, "<function>", "exec", flags=code.co_flags & _FUTURE, dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
-        raise changed from error
-    for used in _from_outside(program):
+        defined = [part.name for part in ast.walk(ast.parse(source)) if isinstance(part, ast.FunctionDef)]
+    except (SyntaxError, ValueError):
+        defined = []
+    if name not in defined[:1]:
+        raise CodeError(
+            f"the source of {name} is no def statement, or has changed since: pass a function that is defined with "
+            "def, and run its cell, or import its file, again"
+        )
+    return source
+
+
+def _check_names(own: FunctionType, source: str) -> None:
+    """Raises CodeError if the source takes a name from around it."""
+    name = own.__code__.co_name
+    for used in _from_outside(symtable.symtable(source, "<function>", "exec"), name):
         is_itself = used == name and own.__globals__.get(name) is own
         if not (is_itself or _is_builtin(used, own.__globals__)):
             raise CodeError(
                 f"{name}() uses {used}, which it does not define: import it or make it within the function, or pass it "
                 "as an argument; an annotation may stand in quotes"
             )
-    defined: dict[str, object] = {}
-    exec(program, defined)  # the def statement, which asks for builtins alone
-    alone = defined.get(name)
-    outermost = _unqualified(code, scope=code.co_qualname).replace(co_flags=code.co_flags & ~inspect.CO_NESTED)
-    if not isinstance(alone, FunctionType) or alone.__code__ != outermost:
-        raise changed
-    if repr((alone.__defaults__, alone.__kwdefaults__)) != repr((own.__defaults__, own.__kwdefaults__)):
-        raise CodeError(
-            f"the defaults of {name}() are no literals, or have other values by now: write the values themselves, or "
-            "pass arguments"
-        )
 
 
-def _unqualified(code: CodeType, *, scope: str) -> CodeType:
-    """The code as if it were defined by itself: a class or a function within ``scope`` is named after it."""
-    alone = scope.rpartition(".")[2]
-
-    def renamed(constant: object) -> object:
-        if isinstance(constant, CodeType):
-            return _unqualified(constant, scope=scope)
-        is_within = isinstance(constant, str) and constant.startswith(f"{scope}.<locals>.")
-        return alone + str(constant)[len(scope) :] if is_within else constant
-
-    qualified = alone + code.co_qualname[len(scope) :]
-    return code.replace(co_qualname=qualified, co_consts=tuple(map(renamed, code.co_consts)))
-
-
-def _from_outside(code: CodeType) -> Iterator[str]:
-    """The names that code takes from the module around it, or from Python."""
-    found = list(dis.get_instructions(code))
-    # A class body stores its names, and reads these two by itself.
-    own = {"__name__", "__annotations__", *(each.argval for each in found if each.opname == "STORE_NAME")}
-    for each in found:
-        if "GLOBAL" in each.opname or (each.opname == "LOAD_NAME" and each.argval not in own):
-            yield each.argval
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from _from_outside(part)
+def _from_outside(table: symtable.SymbolTable, name: str) -> Iterator[str]:
+    """The names that a scope, and those within it, take from the module around ``name``, or from Python."""
+    for symbol in table.get_symbols():
+        is_defined_here = table.get_type() == "module" and (symbol.get_name() == name or not symbol.is_referenced())
+        if symbol.is_global() and not is_defined_here:
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _from_outside(inner, name)
 
 
 def _is_builtin(name: str, module: Mapping[str, object]) -> bool:

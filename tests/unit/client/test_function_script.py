@@ -66,6 +66,10 @@ def refusal(function: object, arguments: dict[str, object] | None = None, **opti
     return str(refused.value)
 
 
+NO_DEF = (
+    "the source of train is no def statement, or has changed since: pass a function that is defined with def, and run "
+    "its cell, or import its file, again"
+)
 WHOLE = """
     from __future__ import annotations
 
@@ -124,14 +128,13 @@ at the left margin"""
     assert output(script_of(train, {}), tmp_path) == "train.<locals>.Layer \nat the left margin\n"
 
 
-def test_a_function_whose_source_has_changed_is_refused(module: Callable[..., ModuleType]) -> None:
+@pytest.mark.parametrize("now", ["", "def other(): ...", "x = 1", "def train(:"])
+def test_a_function_that_is_no_longer_where_it_was_is_refused(module: Callable[..., ModuleType], now: str) -> None:
     made = module("def train():\n    print(1)\n")
     assert made.__file__ is not None
-    Path(made.__file__).write_text("def train():\n    print(2)\n")
+    Path(made.__file__).write_text(f"{now}\n")
     linecache.checkcache()
-    assert refusal(made.train) == (
-        "the source of train has changed since it was defined: run its cell, or import its file, again"
-    )
+    assert refusal(made.train) == NO_DEF
 
 
 def test_a_module_of_ones_own_has_to_be_in_the_directory_that_is_sent(
@@ -153,7 +156,7 @@ def test_a_module_of_ones_own_has_to_be_in_the_directory_that_is_sent(
     [
         (
             "train = lambda: 1",
-            "a lambda has no name and no source: pass a function that is defined with def",
+            "the source of <lambda> is no def statement",
         ),
         ("async def train(): ...", "train() is asynchronous or a generator: pass a plain function, which calls it"),
         ("def train():\n    yield 1", "train() is asynchronous or a generator"),
@@ -179,17 +182,9 @@ def test_a_module_of_ones_own_has_to_be_in_the_directory_that_is_sent(
         (
             "from functools import cache, wraps\ndef d(f):\n    @wraps(f)\n    def g(): return f()\n    return g\n"
             "@d\ndef train(): ...",
-            "train() has a decorator, which is not sent",
+            "g() uses ",
         ),
         ("RATE = 1\ndef train(rate=RATE): ...", "train() uses RATE, which it does not define"),
-        ("def train(rate=object()): ...", "the defaults of train() are no literals"),
-        (
-            "def train(*, rate=[1]): ...\ntrain.__kwdefaults__['rate'].append(2)",
-            "the defaults of train() are no literals",
-        ),
-        ("def train(rate=1): ...\ntrain.__defaults__ = (1.0,)", "the defaults of train() are no literals, or have"),
-        ("def train(rate): ...\ntrain.__defaults__ = (1,)", "the defaults of train() are no literals, or have"),
-        ("def train(): return train.rate\ntrain.rate = 3", "train() has attributes (rate), which are not sent"),
         ("import os\ndef train(path: os.PathLike = None): ...", "train() uses os, which it does not define"),
         (
             "class A:\n    def train(self): ...\ntrain = A.train",
