@@ -35,9 +35,6 @@ MAX_SIZE: Final = 2**26
 MAX_ENTRIES: Final = 20_000
 """Files, directories and links. More are no code: somebody has named a home directory, or a folder of data."""
 
-MAX_LINKS: Final = 40
-"""How many links a path may go through. Source: Linux, MAXSYMLINKS."""
-
 ALWAYS_IGNORED: Final = (
     f"/{IGNORE_FILE}",
     ".git/",
@@ -213,30 +210,17 @@ def _header(path: str, mode: int, size: int = 0, target: str = "") -> tarfile.Ta
     return header
 
 
-def _check_links(entries: Iterable[tarfile.TarInfo], root: Path) -> None:
-    """Raise CodeError if a link would point to nothing in a pod."""
-    packed = {entry.name: entry for entry in entries}
-    for link in filter(tarfile.TarInfo.issym, packed.values()):
-        if not _leads_somewhere(link.name, packed):
+def _check_links(entries: Sequence[tarfile.TarInfo], root: Path) -> None:
+    """Raise CodeError if a link leads out of the directory, or to what is not packed."""
+    real, packed = os.path.realpath(root), {entry.name for entry in entries if not entry.issym()}
+    for link in filter(tarfile.TarInfo.issym, entries):
+        target = os.path.relpath(os.path.realpath(root / link.name), real)
+        out = os.path.normpath(os.path.join(os.path.dirname(link.name), link.linkname))
+        if out.startswith(("/", "..")) or target not in (".", *packed):
             raise CodeError(
                 f"{root / link.name}: is a link to {link.linkname}, which is not packed: replace it by a copy or by a "
                 f"relative link within {root}, or exclude it in {root / IGNORE_FILE}"
             )
-
-
-def _leads_somewhere(path: str, packed: Mapping[str, tarfile.TarInfo]) -> bool:
-    """Whether a path leads to a file or directory that is packed, through links that are packed too."""
-    for _ in range(MAX_LINKS):
-        parts = path.split("/")
-        prefixes = ("/".join(parts[:length]) for length in range(1, len(parts) + 1))
-        link = next((prefix for prefix in prefixes if prefix in packed and packed[prefix].issym()), None)
-        if link is None:
-            return path == "." or path in packed
-        target = packed[link].linkname
-        path = os.path.normpath(os.path.join(os.path.dirname(link), target + path.removeprefix(link)))
-        if os.path.isabs(target):
-            return False
-    return False
 
 
 class _Reason(Enum):

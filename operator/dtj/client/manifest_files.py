@@ -1,8 +1,8 @@
 """Manifests from files: YAML read as Kubernetes reads it, with one line for each thing that cannot be read.
 
-What comes out is JSON, and small input makes no large output: PyYAML alone would take the last of two equal keys in
-silence, read an argument 12:30 as the number 750, make sets and dates, which JSON has not, and let 1 KB of aliases grow
-to gigabytes. Nothing here knows what a job holds; :mod:`dtj.client.checks` looks at the documents.
+What comes out is JSON: PyYAML alone would take the last of two equal keys in silence, read an argument 12:30 as the
+number 750, and make sets and dates, which JSON has not. Nothing here knows what a job holds; :mod:`dtj.client.checks`
+looks at the documents.
 """
 
 from __future__ import annotations
@@ -136,13 +136,6 @@ def _explain(error: yaml.MarkedYAMLError, text: str) -> str:
     return f"{where}not YAML: {reason}"
 
 
-MAX_VALUES: Final = 100_000
-"""Most values that a document with aliases or merge keys may have once they are written out. A manifest of that size is
-beyond what etcd stores; go-yaml, which kubectl reads with, stops at 400,000 for the same reason."""
-
-_MAX_DIGITS: Final = 308
-"""A number of more digits does not fit the 64-bit floating point numbers of JSON."""
-
 _SHORTEST_EXPONENT: Final = 1e21
 """Numbers from here on are written with an exponent (Go, encoding/json)."""
 
@@ -173,17 +166,6 @@ class _Loader(yaml.SafeLoader):
     bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}  # noqa: RUF012 - as the base declares it
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as the base declares it
 
-    def get_node(self) -> yaml.Node:
-        """The next document, which is of a bounded size. Raises ManifestError."""
-        node = super().get_node()
-        assert node is not None, "there is another document"
-        nodes: dict[int, int] = {}
-        size = _size(node, nodes)
-        if size > MAX_VALUES and size > len(nodes):
-            problem = f"aliases (*name) and merge keys (<<) expand to more than {MAX_VALUES} values: use fewer of them"
-            raise ManifestError(problem, node)
-        return node
-
     def mapping(self, node: yaml.MappingNode) -> JsonObject:
         """The whole mapping at once, so that one which holds itself is found out. Raises ConstructorError."""
         if not isinstance(node, yaml.MappingNode):
@@ -211,14 +193,8 @@ class _Loader(yaml.SafeLoader):
         return value
 
     def whole_number(self, node: yaml.ScalarNode) -> int:
-        """A number that JSON can hold. Raises ManifestError."""
-        # Python refuses to read more than 4,300 decimal digits, and to write what it read from hexadecimal ones.
-        if len(node.value) > 4 * _MAX_DIGITS:
-            raise _too_large(node)
-        value = int(self._plain(self.construct_yaml_int, node))
-        if abs(value) >= 10**_MAX_DIGITS:
-            raise _too_large(node)
-        return value
+        """A whole number. Raises ManifestError."""
+        return int(self._plain(self.construct_yaml_int, node))
 
     def truth(self, node: yaml.ScalarNode) -> bool:
         """true or false. Raises ManifestError."""
@@ -229,9 +205,7 @@ class _Loader(yaml.SafeLoader):
         value = float(self._plain(self.construct_yaml_float, node))
         if math.isfinite(value):
             return int(value) if value.is_integer() and abs(value) < _SHORTEST_EXPONENT else value
-        if node.value.lower().endswith(("inf", "nan")):
-            raise ManifestError(f"JSON has no {node.value}: put the value in quotes", node)
-        raise _too_large(node)
+        raise ManifestError(f"JSON has no {node.value}: put the value in quotes", node)
 
     def other(self, node: yaml.Node) -> object:
         """What JSON has not. Raises ManifestError."""
@@ -259,24 +233,6 @@ class _Loader(yaml.SafeLoader):
         if not isinstance(node, yaml.ScalarNode):
             raise ManifestError("a key must be a word, not a list or a mapping", node)
         return self.text(node)
-
-
-def _too_large(node: yaml.ScalarNode) -> ManifestError:
-    return ManifestError(f"a number of {len(node.value)} characters is too large: numbers have up to 64 bits", node)
-
-
-def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node is, with all aliases written out; ``known`` gets the size of each that is written once."""
-    if id(node) in known:
-        return known[id(node)]
-    known[id(node)] = 0  # of a node that holds itself, which is refused later
-    size = 1
-    if isinstance(node, yaml.MappingNode):
-        size += sum(_size(part, known) for pair in node.value for part in pair)
-    elif isinstance(node, yaml.SequenceNode):
-        size += sum(_size(item, known) for item in node.value)
-    known[id(node)] = size
-    return size
 
 
 # Nothing is taken over from SafeLoader: its sets, dates and bytes are no JSON.

@@ -185,8 +185,8 @@ def test_links_within_the_directory_stay_links(tmp_path: Path) -> None:
     assert links == {"current": "package", "package/other.py": "../package/module.py"}
     (source / "through.py").symlink_to("current/other.py")
     assert "through.py" in names(pack(source))
-    folder(source, ignore="current\n")
-    assert "through.py: is a link to current/other.py, which is not packed" in refusal(source)
+    folder(source, ignore="package/module.py\n")
+    assert "other.py: is a link to ../package/module.py, which is not packed" in refusal(source)
 
 
 def test_a_file_that_exists_nowhere_is_packed_with_or_without_a_directory(tmp_path: Path) -> None:
@@ -277,14 +277,11 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, unreadable: Callable[[Path
     assert "cannot be read: Permission denied; change its permissions, or exclude it in .dtjignore" in refusal(source)
 
 
-@pytest.mark.parametrize("target", ["../outside", "/etc/passwd", "missing", "data.csv", "b.py", "a.py/.."])
+@pytest.mark.parametrize("target", ["../outside", "/etc/passwd", "missing", "data.csv", "b.py", "../source/a.py"])
 def test_a_link_to_what_no_pod_has_is_refused(tmp_path: Path, target: str) -> None:
     (tmp_path / "outside").touch()
     source = folder(tmp_path / "source", "a.py", "data.csv", ignore="*.csv\n")
     (source / "b.py").symlink_to(target)
-    if target == "a.py/..":  # leads to the directory itself, which is there
-        assert "b.py" in names(pack(source))
-        return
     assert refusal(source) == (
         f"{source}/b.py: is a link to {target}, which is not packed: replace it by a copy or by a relative link within "
         f"{source}, or exclude it in {source}/.dtjignore"
