@@ -116,6 +116,18 @@ ROWS = {
         Sample(**_TOKENS, target="ignored", own=_loss("masked_mean(y, y_pred)"), examples=35), EQUAL
     ),
     "load balancing": Row(Sample(layers=("AddBalance()",)), REFUSED),
+    # Of the few that are held out, all choose one expert.
+    "load balancing, few held out": Row(
+        Sample(
+            way=MODEL,
+            target="values",
+            layers=("AddBalance()", "L.Dense(8, 'relu', kernel_regularizer='l2')"),
+            examples=35,
+            batch=12,
+            epochs=2,
+        ),
+        REFUSED,
+    ),
     "added deviation": Row(Sample(layers=("AddSpread()",)), REFUSED),
     "vector target": Row(Sample(target="values", own=_step("by_task(y, p)"), examples=35), EQUAL),
     # As far off as another seed of the noise takes it.
@@ -286,6 +298,17 @@ ROWS = {
     "sparse labels that are no others": Row(Sample(target="sparse", loss="root_of_sparse"), REFUSED),
     "sparse labels, model": Row(Sample(**_UNEVEN, target="sparse", loss="root_of_sparse"), REFUSED),
     # What two workers are given.
+    "later fit without weights": Row(
+        Sample(
+            target="class",
+            loss="mean_by_object",
+            fit=("class_weight={0: 1.0, 1: 0.5, 2: 2.0, 3: 1.5}",),
+            calls=("later",),
+            examples=40,
+            epochs=2,
+        ),
+        EQUAL,
+    ),
     "files, a part held out": Row(
         Sample(
             strategy=TWO,

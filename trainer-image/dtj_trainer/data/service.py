@@ -106,7 +106,7 @@ class FromService:
         """
         address = config.data.service
         assert address is not None  # a checked configuration
-        self._source = source
+        self.undivided = source
         self._address = f"grpc://{address}"
         # A name that another attempt or another choice of data has used would be given their batches.
         identity = repr((config.data, source.name, source.examples, source.input_spec, config.seed))
@@ -126,11 +126,11 @@ class FromService:
 
     def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
-        return self._source.validation(batch=batch)
+        return self.undivided.validation(batch=batch)
 
     def diagnose(self) -> UsageError | None:
         """See `FullBatches`."""
-        return self._source.diagnose()
+        return self.undivided.diagnose()
 
     def _stream(self, rows: int) -> Stream:
         import tensorflow as tf
@@ -138,7 +138,7 @@ class FromService:
         from dtj_trainer.data.source import endless
 
         service = tf.data.experimental.service
-        stream = self._source.unordered(rows=rows).apply(
+        stream = self.undivided.unordered(rows=rows).apply(
             service.distribute(service.ShardingPolicy.DYNAMIC, self._address, job_name=f"{self._pass}-{rows}")
         )
         return endless(stream)

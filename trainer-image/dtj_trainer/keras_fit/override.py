@@ -293,7 +293,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         return on_data(next(iterator), equal=equal)
 
     of_batch: Callable[[Any], Any] = functools.partial(on_data, equal=False)
-    of_single: Any = None if not model.run_eagerly else of_batch
+    singles: list[tuple[Any, Callable[[Any], Any]]] = []
     if not model.run_eagerly:
         of_batch = tf.function(of_batch, reduce_retracing=True, autograph=False)
         steps = tf.function(steps, reduce_retracing=True, autograph=False)
@@ -338,14 +338,17 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         return outputs
 
     def of_one(iterator: _Steps) -> Callable[[Any], Any]:
-        nonlocal of_single
-        if of_single is None:
-            # Keras does not measure the same where it knows the number of examples: in no step, or in all.
-            given = [iterator.iterator.element_spec]
-            one = functools.partial(on_data, equal=False)
-            of_single = tf.function(one, input_signature=given, autograph=False)
-        single: Callable[[Any], Any] = of_single
-        return single
+        if model.run_eagerly:
+            return of_batch
+        # Keras does not measure the same where it knows the number of examples: in no step, or in all.
+        given = iterator.iterator.element_spec
+        # A later `fit` may have other data, such as one without weights.
+        for known, single in singles:
+            if known == given:
+                return single
+        one = functools.partial(on_data, equal=False)
+        singles.append((given, tf.function(one, input_signature=[given], autograph=False)))
+        return singles[-1][1]
 
     def function(iterator: Any) -> Any:
         whole = not isinstance(iterator, _Steps)

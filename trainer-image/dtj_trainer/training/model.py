@@ -21,6 +21,7 @@ from dtj_trainer.config.cluster import EVALUATOR
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.config.execution import TASKS
 from dtj_trainer.config.parsing import Config
+from dtj_trainer.data.examples_to_try import first_to_try
 from dtj_trainer.data.full_batches import Arrays, FullBatches
 from dtj_trainer.data.open_files import open_files
 from dtj_trainer.data.own_dataset import OwnData
@@ -215,7 +216,7 @@ class ModelFactory:
 
     def _share(self, model: Any, data: Source, replicas: int) -> None:
         """Makes sure that the replicas of a synchronous strategy can share the model, and lets them."""
-        inputs = next(iter(data.validation(batch=TO_LOOK_WITH)))[0]
+        inputs = first_to_try(data, batch=TO_LOOK_WITH)[0]
 
         def looked_at() -> tuple[Seen, Undivided | None]:
             seen = look(model, inputs)
@@ -342,7 +343,7 @@ class ModelFactory:
         if strategy == "Pipeline":
             self._check_micro_batches(model, data)
         if not self._loss.known:
-            inputs, labels, *_ = next(iter(data.validation(batch=EXAMPLES)))
+            inputs, labels, *_ = first_to_try(data, batch=EXAMPLES)
             outputs = model(inputs, **keras3.call_arguments(model, training=False))
             divides = guarded(self._name, "calling its loss", lambda: loss_of_parts(self._loss.values, labels, outputs))
             if divides is not Parts.EACH:
@@ -359,7 +360,7 @@ class ModelFactory:
             )
 
     def _check_micro_batches(self, model: Any, data: Source) -> None:
-        inputs = next(iter(data.validation(batch=TO_LOOK_WITH)))[0]
+        inputs = first_to_try(data, batch=TO_LOOK_WITH)[0]
         seen: Seen = guarded(self._name, "calling the model", lambda: look(model, inputs))
         if seen.comparing:
             raise UsageError(

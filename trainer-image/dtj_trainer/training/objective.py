@@ -24,6 +24,7 @@ from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.config.entry_points import Name
+from dtj_trainer.data.examples_to_try import examples_to_try
 from dtj_trainer.data.source import Source
 from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.distribution.gathering import Whole, bytes_of, described, is_static, once
@@ -256,7 +257,7 @@ class CompiledObjective:
         """
         # No more than a device of the training takes at once.
         size = min(EXAMPLES, max(2, batch // self._replicas))
-        self._others = iter(data.validation(batch=size).repeat())
+        self._others = iter(examples_to_try(data, batch=size))
         inputs, labels, weights = unpacked(next(self._others))
         outputs = self._evaluated(inputs)
         size = tf.nest.flatten(inputs)[0].shape[0]
