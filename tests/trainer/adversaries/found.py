@@ -128,6 +128,16 @@ ROWS = {
         ),
         REFUSED,
     ),
+    "load balancing, all alike": Row(
+        Sample(
+            data="images",
+            target="class",
+            layers=("L.MaxPooling2D(2, padding='same')", "L.GlobalAveragePooling2D()", "AddBalance()"),
+            loss="sum_of",
+            examples=41,
+        ),
+        REFUSED,
+    ),
     "added deviation": Row(Sample(layers=("AddSpread()",)), REFUSED),
     "vector target": Row(Sample(target="values", own=_step("by_task(y, p)"), examples=35), EQUAL),
     # As far off as another seed of the noise takes it.
@@ -153,6 +163,15 @@ ROWS = {
             layers=("L.Dense(8, 'tanh', kernel_regularizer='l2')",),
             own=_step("self.compute_loss(x=x, y=y, y_pred=p, sample_weight=w)"),
             examples=35,
+        ),
+        EQUAL,
+    ),
+    # As in the guide of Keras; the last batch has one example.
+    "metrics that a step updates": Row(
+        Sample(
+            compiled=(("metrics", "['mae']"),),
+            own=_step("self.compute_loss(x=x, y=y, y_pred=p)", returned="tracked(self, loss, y, p)"),
+            examples=33,
         ),
         EQUAL,
     ),

@@ -14,7 +14,7 @@ from dtj_trainer.compat import incompatible, mentions, private, require
 
 try:
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-    from tensorflow.python.distribute import cross_device_utils
+    from tensorflow.python.distribute import cross_device_utils, values
     from tensorflow.python.eager import context, executor
     from tensorflow.python.framework import random_seed
     from tensorflow.python.ops import (
@@ -27,6 +27,7 @@ except ImportError as error:
     raise incompatible(str(error), library="tensorflow") from None
 
 _SUMS = ("all_reduce", "batch_all_reduce", "all_reduce_indexed_slices")
+_OF_SUMMED = ("_get", "_dense_var_to_tensor", "value", "read_value", "assign", "assign_add", "assign_sub")
 _KEEP_ALIVE = "_KEEP_ALIVE_SECS"
 _LIMITS = (
     "service_type",
@@ -49,6 +50,28 @@ def values_here(variables: Iterable[Any]) -> list[tuple[Any, Any]]:
     To convert a variable to a tensor may ask all other processes for their parts of it, and wait for them.
     """
     return [(variable, tf.convert_to_tensor(components(variable.value)[0])) for variable in variables]
+
+
+@contextmanager
+def summed_variables_here() -> Iterator[None]:
+    """Meanwhile, a variable that is summed over the replicas when it is read is the one of this process's first device.
+
+    Outside of a replica, such a variable cannot be added to, and to read it asks all other processes.
+    """
+    kind = private(values, "SyncOnReadVariable", library="tensorflow")
+    before = {name: private(kind, name, library="tensorflow") for name in _OF_SUMMED}
+
+    def here(name: str) -> Callable[..., Any]:
+        return lambda variable, *given, **more: getattr(components(variable)[0], name)(*given, **more)
+
+    for name in _OF_SUMMED[1:]:
+        setattr(kind, name, here(name))
+    kind._get = lambda variable: components(variable)[0]
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(kind, name, function)
 
 
 def strategy_of(generator: Any) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
-from dtj_trainer.compat.tensorflow import components
+from dtj_trainer.compat.tensorflow import components, summed_variables_here
 from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.distribution.gathering import described
 from dtj_trainer.errors import Undivided, UsageError, accept
@@ -193,7 +193,7 @@ def _look_at(model: Any, look: Callable[[], None]) -> None:
     ]
     before = [tf.identity(variable) for variable in counted]
     try:
-        with leaving_no_trace():
+        with leaving_no_trace(), summed_variables_here():
             look()
     finally:
         for variable, value in zip(counted, before, strict=True):

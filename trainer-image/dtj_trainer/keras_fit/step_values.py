@@ -117,6 +117,8 @@ def update_mean(original: Callable[..., Any], metric: Any, values: Any, sample_w
     if one_number and not of_function and here.noted is not None:
         here.noted.means.append(values)
     if one_number and not of_function:
+        # The batch counts once, also on a replica without examples.
+        here.once_a_batch = [*here.once_a_batch, metric]
         place, here.measured = here.measured, here.measured + 1
         if place < len(here.means) and here.means[place] is Parts.SUM:
             return original(metric, _of_parts(values, Parts.SUM))

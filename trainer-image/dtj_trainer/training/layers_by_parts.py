@@ -83,14 +83,15 @@ def look(model: Any, inputs: Any, *, training: bool = True) -> Seen:
     with undisturbed(model):
         first = _Passes(model, inputs, training=training)
         possible, comparing = first.possible(), first.comparing()
-        if (scaled := _scaled(inputs)) is not None:
+        for tried in _tried(inputs):
             try:
-                other = _Passes(model, scaled, training=training)
+                other = _Passes(model, tried, training=training)
                 also, comparing = other.possible(), comparing or other.comparing()
-                if len(also) == len(possible):
-                    possible = [one & two for one, two in zip(possible, also, strict=True)]
             except Exception as error:  # noqa: BLE001 - inputs may have to be numbers of a kind
-                log.debug(f"the model does not take inputs that are scaled: {error}")
+                log.debug(f"the model does not take inputs that are changed: {error}")
+                continue
+            if len(also) == len(possible):
+                possible = [one & two for one, two in zip(possible, also, strict=True)]
     added = [
         Added(next((part for part in (Parts.MEAN, Parts.SUM) if part in parts), Parts.NONE), by)
         for parts, by in zip(possible, first.whole.adders, strict=True)
@@ -169,12 +170,24 @@ def _enough(inputs: Any) -> Any:
     return times(_of_each(_chosen(inputs, more), turned), np.linspace(1.0, 0.7, len(more)))
 
 
-def _scaled(inputs: Any) -> Any | None:
-    """The same in different sizes, so that what they have in common proves nothing; None if there are no floats."""
+def _tried(inputs: Any) -> Iterator[Any]:
+    """The same in different sizes, and moved to both sides, so that what they have in common proves nothing.
+
+    A loss that counts what a layer chooses, say, is a mean as long as all examples choose the same.
+    """
     if not any(one.dtype.is_floating for one in tf.nest.flatten(inputs)):
-        return None
-    rows = rows_of(inputs)
-    return times(inputs, np.where(np.arange(rows) % 2, 0.1, 1.0) * np.linspace(0.3, 1.0, rows))
+        return
+    place, rows = np.arange(rows_of(inputs)), rows_of(inputs)
+    yield times(inputs, np.where(place % 2, 0.1, 1.0) * np.linspace(0.3, 1.0, rows))
+    yield _of_each(inputs, lambda one: _moved(one, np.where(place % 3, 2.0, -2.0)))
+
+
+def _moved(one: Any, by: Any) -> Any:
+    """Each row moved by so many times the largest number, where they are numbers with a fraction."""
+    if not _is_dense(one) or not one.dtype.is_floating:
+        return tf.identity(one)
+    largest = tf.reduce_max(tf.abs(one))
+    return one + largest * tf.reshape(tf.cast(by, one.dtype), [-1, *[1] * (one.shape.rank - 1)])
 
 
 def _is_dense(one: Any) -> bool:
