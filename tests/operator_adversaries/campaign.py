@@ -23,7 +23,7 @@ class Judged:
     def edge(self) -> str:
         """A row of the table."""
         sample = self.sample
-        return next((name for name in ("raises", "faults", "answers") if getattr(sample, name)), "objects")
+        return next((name for name in ("raises", "faults", "answers", "load") if getattr(sample, name)), "objects")
 
     def __str__(self) -> str:
         return f"seed {self.seed} ({self.edge}, {self.sample.form} {self.sample.shape}): {self.verdict}"
@@ -32,7 +32,7 @@ class Judged:
 def samples(seeds: Iterable[int]) -> Iterator[Judged]:
     """Of these seeds, as long as there are any."""
     for seed in seeds:
-        sample = compose(seed)
+        sample = compose(seed, large=True)
         yield Judged(seed, sample, judge(sample))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 from unittest import mock
@@ -31,6 +30,7 @@ SHAPES: Final[dict[tuple[str, str], dict[str, Any]]] = {
     (DTJ.kind, "servers"): {"strategy": "ParameterServer", "roles": {"chief": 1, "worker": 2, "ps": 1}},
     (DTJ.kind, "queued"): {"runPolicy": {"scheduling": {"gang": "Kueue", "queue": "team-a"}}},
     (DTJ.kind, "gang"): {"runPolicy": {"scheduling": {"gang": "Volcano"}}},
+    (DTJ.kind, "alone"): {"runPolicy": {"restartScope": "Pod"}},
     (DTJ.kind, "many"): {"roles": {"worker": 40}},
     (DTJ.kind, "default queue"): {},
     (DTJ.kind, "waits"): {},
@@ -54,7 +54,7 @@ class Cluster:
         self.jobs = jobs_of(self.form)
         self.store = FakeGateway()
         self.store.installed = {_resource(gang_worlds.KUEUE), _resource(gang_worlds.VOLCANO)}
-        self.wire = Wire(self.store, faults=sample.faults)
+        self.wire = Wire(self.store, faults=sample.faults, load=sample.load)
         self.made: set[str] = set()
         """UIDs of objects that somebody else made: no kubelet runs them."""
 
@@ -71,8 +71,13 @@ class Cluster:
     def submit(self, name: str, namespace: str, shape: str, edits: tuple[tuple[Path, Any], ...] = ()) -> None:
         given = dict(SHAPES[self.sample.form, shape])
         if name != VICTIM:
-            given["runPolicy"] = {**given.get("runPolicy", {}), "activeDeadlineSeconds": 3000}
+            seconds = 3000 if self.sample.load is None else 10**6
+            given["runPolicy"] = {**given.get("runPolicy", {}), "activeDeadlineSeconds": seconds}
         roles = given.pop("roles", None)
+        if name == VICTIM and (load := self.sample.load) is not None:
+            roles = {**(roles or {}), "Worker" if self.form.foreign else "worker": load.pods}
+            given["runPolicy"] = {**given.get("runPolicy", {}), "backoffLimit": 1_000_000}
+            given |= {"elastic": {"maxReplicas": load.pods}} if "elastic" in given else {}
         body: JsonObject = tfjob(roles, **given) if self.form.foreign else manifest(name, roles=roles, **given)
         labels: JsonObject = {"kueue.x-k8s.io/queue-name": "team-a"} if self.form.foreign and shape == "queued" else {}
         metadata: JsonObject = {"name": name, "namespace": namespace, "labels": labels, "generation": 1}
@@ -199,14 +204,12 @@ class Cluster:
             case Make():
                 self._make(act)
                 return
-        if isinstance(act, Ends) and act.pick == ALL:
-            for place in range(len(self._all("pods"))):
-                self.carry_out(replace(act, pick=place))
-            return
-        found = self._picked(act.plural if isinstance(act, Delete) else "pods", act.pick)  # type: ignore[attr-defined]
-        if found is None:
-            return
-        resource, body = found
+        plural = act.plural if isinstance(act, Delete) else "pods"
+        found = self._picked(plural, act.pick)  # type: ignore[attr-defined]
+        for body in self._all(plural) if act.pick == ALL else [found[1]] if found else []:  # type: ignore[attr-defined]
+            self._happens(act, _named(plural), body)
+
+    def _happens(self, act: Act, resource: Resource, body: JsonObject) -> None:
         if isinstance(act, Delete):
             self._delete(act, resource, body)
         elif isinstance(act, Ends):
@@ -289,7 +292,10 @@ class Cluster:
     def _all(self, plural: str, *, named: bool = False) -> list[JsonObject]:
         """The objects of a kind to which something may be done; those of nobody can only be named."""
         there = sorted(self.store._objects.get(plural, {}).items())
-        of_hers = ((name, body) for (namespace, name), body in there if namespace == HERS and not name.startswith(PEER))
+        spared = PEER if self.sample.load is None else (PEER, LATE)
+        of_hers = (
+            (name, body) for (namespace, name), body in there if namespace == HERS and not name.startswith(spared)
+        )
         return [body for name, body in of_hers if named or name != "nobodys"]
 
     def _edited(self, body: JsonObject, edits: tuple[tuple[Path, Any], ...]) -> JsonObject:

@@ -20,6 +20,7 @@ from operator_adversaries.extremes import Deep, Many, Number, Row, Taken, Told
 from operator_adversaries.places import FUNCTIONS
 from operator_adversaries.sample import ALL, Act, Delete, Edit, Ends, Make, Path, Sample, Submit
 from operator_adversaries.schemas import ANNOTATIONS, EVENT, LABELS, READ, RECORDS, free_places, resolved, schema_of
+from operator_adversaries.wire import Load
 
 FORMS: Final = ("DistributedTrainingJob",) * 3 + ("TFJob",)
 SHAPES: Final = {
@@ -36,6 +37,12 @@ SHAPES: Final = {
     ),
     "TFJob": ("fixed", "servers", "dynamic", "queued", "waits"),
 }
+_LARGE: Final = {
+    "DistributedTrainingJob": ("fixed", "alone", "servers", "elastic", "queued"),
+    "TFJob": ("fixed", "servers", "dynamic"),
+}
+"""Shapes of jobs with a load."""
+
 _SMALL: Final = frozenset({"exitCode", "restartCount", "signal", "count"})
 """Fields of 32 bits."""
 
@@ -62,16 +69,19 @@ _OF_SERVER: Final = frozenset(
 
 
 class Composer:
-    """Draws one sample."""
+    """Draws one sample; a ``large`` one may have thousands of pods."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, *, large: bool) -> None:
         self.rng = rng
+        self.large = large
         self.form = rng.choice(FORMS)
         self.shape = rng.choice(SHAPES[self.form])
 
     def sample(self) -> Sample:
         rng = self.rng
-        kind = rng.choices(("objects", "answers", "faults", "raises"), (10, 3, 4, 3))[0]
+        kind = rng.choices(("objects", "answers", "faults", "raises", "loads"), (10, 3, 4, 3, 2))[0]
+        if kind == "loads":
+            return self._load()
         more: dict[str, Any] = {"acts": self._acts(rng.choice((1, 2, 4, 8)))} if kind == "objects" else {}
         if kind == "answers":
             more = {
@@ -91,6 +101,27 @@ class Composer:
                 *((Delete(10.0, "pods", rng.randrange(3), 30, 0.0),) * rng.randrange(2)),
             )
         return Sample(form=self.form, shape=self.shape, policies=rng.random() < 0.3, **more)
+
+    def _load(self) -> Sample:
+        """Much happens at once, and again before it is over."""
+        rng = self.rng
+        shape = rng.choice(_LARGE[self.form])
+        pods = rng.choice((32, 96, 240) if not self.large or rng.random() < 0.8 else (1000, 3000, 10_000))
+        pace = rng.choice((12.0, 12.0, 50.0))
+        length = 3 * pods / pace
+        acts: list[Act] = [Submit(5.0, "late", ())]
+        for _ in range(rng.choice((1, 2, 3))):
+            at = round(rng.uniform(0, 2 * length), 1)
+            pick = rng.choice((ALL, ALL, ALL, rng.randrange(pods)))
+            if rng.random() < 0.4:
+                acts.append(Delete(at, "pods", pick, rng.choice((0, 30)), rng.choice((0.0, 20.0))))
+            else:
+                acts.append(
+                    Ends(at, pick, rng.choice((1, 75, 75, 137, 137, 143)), rng.choice((None, troubles.words(rng))))
+                )
+        acts.sort(key=lambda act: act.at)
+        load = Load(pods, pace, refuses=rng.random() < 0.5)
+        return Sample(form=self.form, shape=shape, policies=rng.random() < 0.3, acts=tuple(acts), load=load)
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -407,6 +438,6 @@ def _is_long(value: Any) -> bool:
     return isinstance(value, Many | Deep | Row)
 
 
-def compose(seed: int) -> Sample:
-    """The sample of a seed."""
-    return Composer(random.Random(seed)).sample()
+def compose(seed: int, *, large: bool = False) -> Sample:
+    """The sample of a seed; a ``large`` one may have thousands of pods."""
+    return Composer(random.Random(seed), large=large).sample()

@@ -7,8 +7,8 @@ from typing import Final
 from dtj.api import names
 from dtj.api.tfjob.form import TFJOB
 from operator_adversaries.extremes import Deep, Many, Taken, Told
-from operator_adversaries.sample import Answer, Delete, Edit, Ends, Make, Raises, Sample, Submit
-from operator_adversaries.wire import Fault
+from operator_adversaries.sample import ALL, Answer, Delete, Edit, Ends, Make, Raises, Sample, Submit
+from operator_adversaries.wire import Fault, Load
 
 _WORLD = ("metadata", "annotations", names.Annotation.WORLD)
 _OWNERS = ("metadata", "ownerReferences")
@@ -86,6 +86,12 @@ ROWS: Final = {
     ),
     "a pass that raises before it plans": Sample(
         raises=(Raises("dtj.engine.controller:Controller._pass_over", 1, "ZeroDivisionError"),)
+    ),
+    "240 workers that are lost at once and come back alone, at 12 calls a second": Sample(
+        shape="alone", acts=(Ends(1.0, ALL, 75, None), Submit(5.0, "late", ())), load=Load(240, 12.0, refuses=True)
+    ),
+    "240 workers of an elastic job that are deleted at once": Sample(
+        shape="elastic", acts=(Delete(1.0, "pods", ALL, 30), Submit(5.0, "late", ())), load=Load(240, 12.0)
     ),
     "a job before it that cannot be forgotten": Sample(
         acts=(Submit(5.0, "late", ()),), raises=(Raises("dtj.engine.feed:JobFeed._forget", 4, "ZeroDivisionError"),)

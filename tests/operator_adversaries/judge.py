@@ -8,15 +8,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from dtj.app.health import LONGEST_STANDSTILL_SECONDS
 from operator_adversaries.cluster import AFTER, BYSTANDER, LATE, PEER
 from operator_adversaries.places import MADE
 from operator_adversaries.play import Facts, play
 from operator_adversaries.sample import Sample, Submit
 
-FINE, DIED, HANGS, DEFECT, OTHERS, MEMORY, LOOP, UNNAMED, NOISE, MISSED = (
-    "fine", "died", "hangs", "defect", "others", "memory", "loop", "unnamed", "noise", "not reached",
+FINE, DIED, HANGS, DEFECT, OTHERS, MEMORY, LOOP, UNNAMED, NOISE, COST, MISSED = (
+    "fine", "died", "hangs", "defect", "others", "memory", "loop", "unnamed", "noise", "cost", "not reached",
 )  # fmt: skip
-KINDS: Final = (FINE, DIED, HANGS, DEFECT, OTHERS, MEMORY, LOOP, UNNAMED, NOISE, MISSED)
+KINDS: Final = (FINE, DIED, HANGS, DEFECT, OTHERS, MEMORY, LOOP, UNNAMED, NOISE, COST, MISSED)
 
 KEPT: Final = {
     "pods": 256 * 1024, "services": 32 * 1024, "claims": 32 * 1024, "policies": 32 * 1024, "gangs": 4 * 2**20,
@@ -38,6 +39,10 @@ MOST_LINES: Final = 6
 """Of one kind: what is refused is said at growing intervals."""
 
 
+MOST_LINES_OF_PLAN: Final = 700
+"""Lines of Python that a plan may run for each pod of a load. What is linear runs 300 to 570."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What came of a sample, and a line that says how it shows."""
@@ -55,7 +60,9 @@ class Verdict:
 
 def judge(sample: Sample) -> Verdict:
     """Play it, and judge."""
-    return verdict(sample, play(sample))
+    found = verdict(sample, play(sample))
+    # The first plan of a process costs more: patterns are compiled.
+    return verdict(sample, play(sample)) if found.kind == COST else found
 
 
 def verdict(sample: Sample, facts: Facts) -> Verdict:
@@ -66,6 +73,12 @@ def verdict(sample: Sample, facts: Facts) -> Verdict:
         return Verdict(DIED, _place(facts.died))
     if not facts.reached:
         return Verdict(MISSED)
+    if sample.load is not None and facts.cost > MOST_LINES_OF_PLAN * (sample.load.pods + 50):
+        return Verdict(COST, f"a plan for {sample.load.pods} pods runs {facts.cost:,} lines of Python")
+    if facts.lease_lost:
+        return Verdict(HANGS, facts.lease_lost)
+    if facts.standstill > LONGEST_STANDSTILL_SECONDS:
+        return Verdict(HANGS, f"a pass stood still for {facts.standstill:.0f} s")
     defects = [record for record in facts.lines if record.exc_info and record.exc_info[1] is not None]
     if not sample.raises and (facts.defects or defects or facts.watch_ends):
         where = _place(defects[0].exc_info[1]) if defects else ""  # type: ignore[index,arg-type]
@@ -87,6 +100,8 @@ def verdict(sample: Sample, facts: Facts) -> Verdict:
         f"{record.name} {record.msg} {re.sub(r'[0-9.]+', 'N', record.getMessage())[:120]}" for record in facts.lines
     )
     most_lines = 40 if sample.faults else MOST_LINES
+    if sample.load is not None:  # a pass that is refused is tried again for as long as there is more to do
+        most_lines = 40 + sample.load.pods // 4
     if noise := [f"{line!r} {times} times" for line, times in kinds.items() if times > most_lines]:
         return Verdict(NOISE, noise[0])
     return Verdict(FINE)

@@ -25,16 +25,22 @@ import msgspec
 
 from builders import NOW
 from dtj.api.json import dig, objects, text
+from dtj.core.actions import Plan
+from dtj.core.observed import Observed
+from dtj.core.planner import plan
 from dtj.core.platform import JobAccess, Platform, platform_of_tfjobs
 from dtj.engine.engine import EngineSettings
 from dtj.kube.clock import ServerClock
 from dtj.kube.errors import ApiError, Gone
 from dtj.kube.job_body import decode_jobs, shortened
+from dtj.kube.lease import Lease
 from operator_adversaries.cluster import AFTER, BYSTANDER, HERS, LATE, PEER, THEIRS, VICTIM, Cluster
 from operator_adversaries.places import raising
 from operator_adversaries.sample import Sample, Submit
 from operator_adversaries.wire import STARTS_WITHIN, Fault, MemoryGateway, written
 from support.engine_harness import Harness
+from support.fake_gateway import FakeGateway
+from support.traced import lines_of
 from support.virtual_time import VirtualTimeLoop, loop_time, settled
 
 SETTINGS: Final = EngineSettings(workers=2, rest=0.05, relist_every=300.0)
@@ -43,7 +49,10 @@ SETTLES_WITHIN, QUIET, COMES_WITHIN = 150.0, 300.0, 150.0
 until the last job runs."""
 
 CPU_SECONDS: Final = 15
-"""After which a sample hangs."""
+"""After which a sample hangs; each pod of a load takes a fiftieth of a second more."""
+
+TRACED: Final = 500
+"""Most pods of a load of whose plans the lines are counted, which takes ten times as long."""
 
 
 class Hang(KeyboardInterrupt):
@@ -78,6 +87,14 @@ class Facts:
     unnamed: list[str] = field(default_factory=list)
     """Objects that are not known, and that no line, Event or condition names."""
 
+    cost: int = 0
+    """Lines of Python that the longest plan for a load runs."""
+
+    standstill: float = 0.0
+    """Seconds for which no call of a pass was answered."""
+
+    lease_lost: str = ""
+
     longest: float = 0.0
     """Seconds of CPU for which the loop was held."""
 
@@ -89,16 +106,19 @@ class Facts:
 
 
 class _Loop(VirtualTimeLoop):
-    """Measures for how long it is held."""
+    """Measures for how long it is held; ``works`` says whether work takes time, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, works: bool = False) -> None:
         super().__init__()
         self.longest = 0.0
         self.last = time.thread_time()
         select = self._selector.select  # type: ignore[attr-defined]
 
         def measured(timeout: float | None = None) -> Any:
-            self.longest = max(self.longest, time.thread_time() - self.last)
+            held = time.thread_time() - self.last
+            self.longest = max(self.longest, held)
+            # Each turn takes a nanosecond at least: tasks that wait for less would wake each other without end.
+            self._jumping.now += held if works else 1e-9
             found = select(timeout)
             self.last = time.thread_time()
             return found
@@ -112,9 +132,10 @@ def play(sample: Sample) -> Facts:
     random.seed(0)  # of waits and their jitter
     with _caught(facts), contextlib.ExitStack() as stack:
         calls = [stack.enter_context(raising(each.where, each.call, each.error)) for each in sample.raises]
-        loop = _Loop()
+        pods = sample.load.pods if sample.load is not None else 0
+        loop = _Loop(works=pods > TRACED)
         before = signal.signal(signal.SIGPROF, _hang)
-        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS + pods / 50)
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 stage = _Stage(sample, facts)
@@ -160,6 +181,16 @@ def _caught(facts: Facts) -> Iterator[None]:
 class _Harness(Harness):
     """It goes by the API server's time, as the operator does."""
 
+    facts: Facts | None = None
+    """Where the lines of plans are counted."""
+
+    def _plan(self, observed: Observed, now: datetime) -> Plan:
+        if self.facts is None:
+            return plan(observed, now)
+        lines, actions = lines_of(lambda: plan(observed, now))
+        self.facts.cost = max(self.facts.cost, lines)
+        return actions
+
     def now(self) -> datetime:
         return self.gateway.clock.now()  # type: ignore[attr-defined,no-any-return]
 
@@ -178,6 +209,10 @@ class _Stage(Cluster):
         self.engine: asyncio.Task[None]
         """The operator that works now."""
 
+        load = sample.load
+        self.takes = 3 * load.pods / load.pace if load is not None else 0.0
+        """Seconds in which the API server serves three calls for each pod of the load."""
+
     async def run(self) -> None:
         with mock.patch.object(asyncio, "open_connection", self.connect):
             kubelets = asyncio.create_task(self.kubelets())
@@ -190,7 +225,7 @@ class _Stage(Cluster):
         self.submit(VICTIM, HERS, self.sample.shape)
         self.submit(PEER, HERS, "fixed")
         self.submit(BYSTANDER, THEIRS, "fixed")
-        await self._wait(STARTS_WITHIN)
+        await self._wait(STARTS_WITHIN + self.takes)
         for name in (VICTIM, PEER, BYSTANDER):
             started = self.state(name) == "Running" or (name, self.sample.shape) == (VICTIM, "waits")
             spared = not self.sample.raises and all(fault.begin >= 0 for fault in self.sample.faults)
@@ -215,7 +250,7 @@ class _Stage(Cluster):
             await self._wait(COMES_WITHIN)
             self.facts.in_time = self.state(LATE) == "Running"
         ends = [fault.end for fault in self.sample.faults if fault.seconds < 10**6]
-        await self._wait(max([begin + max(ends, default=0.0) - loop_time(), 0.0]) + SETTLES_WITHIN)
+        await self._wait(max([begin + max(ends, default=0.0) - loop_time(), 0.0]) + SETTLES_WITHIN + 2 * self.takes)
         self.wire.calls.clear()
         await self._wait(QUIET)
         self.facts.writes = self.wire.writes()
@@ -227,7 +262,7 @@ class _Stage(Cluster):
         if self.facts.died is not None or self.sample.raises or self.sample.faults:
             return
         async with self._operator():
-            await self._wait(STARTS_WITHIN)
+            await self._wait(STARTS_WITHIN + self.takes)
             self.store.expire_watches()
             await self._comes_after()
 
@@ -289,13 +324,17 @@ class _Stage(Cluster):
         gateway = MemoryGateway(self.wire)
         gateway.clock = ServerClock(local=_now, monotonic=loop_time)
         self.harness = _Harness(gateway, None, SETTINGS, platform, self.form)  # type: ignore[arg-type]
+        if (load := self.sample.load) is not None and load.pods <= TRACED:
+            self.harness.facts = self.facts
         engine, watch = asyncio.create_task(self.harness.engine.run()), asyncio.create_task(self._watch())
+        leads = asyncio.create_task(self._leads())
         self.engine = engine
         try:
             with contextlib.suppress(_Died):
                 yield
         finally:
             watch.cancel()
+            leads.cancel()
             if engine.done():
                 self.facts.died = engine.exception() or AssertionError("the engine returned")
             for name, value in _defects(self.harness).items():
@@ -304,6 +343,19 @@ class _Stage(Cluster):
             await asyncio.wait([engine], timeout=30.0)
             engine.cancel()
             await gateway.close()
+
+    async def _leads(self) -> None:
+        """Renew a lease next to the engine, and look for passes that stand still, as /healthz does."""
+        lease = Lease(FakeGateway(), namespace=HERS, name="dtj", identity="a", now=_now)
+        await lease.acquire()
+        holding = asyncio.create_task(lease.hold())
+        try:
+            while not holding.done():
+                await asyncio.wait([holding], timeout=10.0)
+                self.facts.standstill = max(self.facts.standstill, self.harness.engine.queue.longest_standstill())
+            self.facts.lease_lost = str(holding.exception())
+        finally:
+            holding.cancel()
 
     async def _watch(self) -> None:
         """In place of kopf: the jobs as it gets and hands them on."""

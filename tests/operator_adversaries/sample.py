@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from operator_adversaries.wire import Fault
+from operator_adversaries.wire import Fault, Load
 
 Path = tuple[str | int, ...]
 """Where in an object."""
@@ -48,7 +48,7 @@ class Delete(Act):
     plural: str
     pick: int
     grace: int
-    stays: float
+    stays: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ class Sample:
         answers: what pods of that job answer, in turn.
         faults: how the API server answers for some time.
         raises: what goes wrong within.
+        load: how much there is to do; None for little.
     """
 
     form: str = "DistributedTrainingJob"
@@ -121,6 +122,7 @@ class Sample:
     answers: tuple[Answer, ...] = ()
     faults: tuple[Fault, ...] = ()
     raises: tuple[Raises, ...] = field(default=())
+    load: Load | None = None
 
     def __str__(self) -> str:
         """What differs from the simplest sample."""

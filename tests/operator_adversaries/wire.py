@@ -24,7 +24,7 @@ from builders import at
 from dtj.api.json import JsonObject, dig, text
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
-from dtj.kube.errors import ApiError
+from dtj.kube.errors import ApiError, TooManyRequests
 from dtj.kube.gateway import Resource
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time
@@ -88,6 +88,21 @@ class Fault:
         return self.verb in ("", verb) and self.plural in ("", *about) and self.name in ("", name)
 
 
+@dataclass(frozen=True)
+class Load:
+    """Much to do at once.
+
+    Attributes:
+        pods: workers of the job that it is done to.
+        pace: calls a second that the API server serves.
+        refuses: whether it answers 429 to the others; else they wait.
+    """
+
+    pods: int
+    pace: float
+    refuses: bool = False
+
+
 class _Protocol(BaseProtocol):
     """What is on its way comes at once: there is nobody to be asked to wait."""
 
@@ -121,9 +136,13 @@ class Reply:
 class Wire:
     """In place of the client's session."""
 
-    def __init__(self, gateway: FakeGateway, *, faults: tuple[Fault, ...] = ()) -> None:
+    def __init__(self, gateway: FakeGateway, *, faults: tuple[Fault, ...] = (), load: Load | None = None) -> None:
         self.gateway = gateway
         self.faults = faults
+        self.load = load
+        self._free_at = 0.0
+        """When the next call is served, if only some a second are."""
+
         self.began_at = STARTS_WITHIN
         """When the acts begin, by the loop's clock."""
 
@@ -152,6 +171,10 @@ class Wire:
             told = {"Date": _date(0.0), **({"Retry-After": fault.retry_after} if fault.retry_after else {})}
             yield Reply(fault.status or 200, told).ends(fault.body.encode())
             return
+        if not await self._served():
+            error = TooManyRequests("too many requests", status=429, reason="TooManyRequests")
+            yield Reply(429, {"Date": _date(0.0), "Retry-After": "1"}).ends(written(_status(error)))
+            return
         reply, pump = await self._answered(call, fault, timeout)
         try:
             yield reply
@@ -167,6 +190,17 @@ class Wire:
                 if self._asked[fault] % fault.every == 0:
                     return fault
         return None
+
+    async def _served(self) -> bool:
+        """Wait for a call's turn; False if it is refused, as a second of calls waits before it."""
+        if self.load is None:
+            return True
+        turn = max(self._free_at, loop_time())
+        if self.load.refuses and turn > loop_time() + 1.0:
+            return False
+        self._free_at = turn + 1.0 / self.load.pace
+        await asyncio.sleep(turn - loop_time())
+        return True
 
     async def _answered(
         self, call: _Call, fault: Fault | None, timeout: Any

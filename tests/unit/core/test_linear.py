@@ -6,7 +6,6 @@ The cost of a plan is the number of lines of Python that it runs, which no other
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -24,6 +23,7 @@ from dtj.core.planner import plan
 from support.elastic_world import ElasticWorld
 from support.gang_worlds import QUEUED, admit, evict, queued
 from support.played_tfjobs import tfjob, world_of
+from support.traced import lines_of
 from world import GRACE, World, running
 
 FEW: Final = 16
@@ -259,21 +259,3 @@ def test_the_cost_of_each_plan_grows_with_the_pods_and_no_faster(life: str, monk
     assert max(lines for lines, _ in costs[-1]) > LONG
     for (few, _), (more, _), (most, actions) in zip(*costs, strict=True):
         assert most < LONG or (most - more) - (more - few) < TOLERANCE * most, actions
-
-
-def lines_of(work: Callable[[], Plan]) -> tuple[int, Plan]:
-    """How many lines of Python run in ``work``, and what it returns."""
-    number = 0
-
-    def count(*_: object) -> Any:
-        nonlocal number
-        number += 1
-        return count
-
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        found = work()
-    finally:
-        sys.settrace(before)
-    return number, found
