@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from dtj.api.job import micro_time
 from dtj.api.json import JsonObject, dig, fields_of, text
+from dtj.api.printable import one_line
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
 from dtj.kube.gateway import Gateway, Resource
 from dtj.kube.waiting import Backoff, loop_time
@@ -33,6 +34,15 @@ LEASES: Final = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
 RACES: Final = (AlreadyExists, Conflict, NotFound)
 """Somebody else was faster: no failure, look again."""
+
+LONGEST_DURATION: Final = 300.0
+"""Seconds that a lease of another holder is believed to last. Ours last for seconds; anybody who may write the lease
+could write one for decades, in which no operator would work."""
+
+_MOST_TRANSITIONS: Final = 2**31 - 1
+"""What ``leaseTransitions`` holds."""
+
+_LONGEST_NAME: Final = 100
 
 THROTTLED: Final = "training.dtj.dev/throttled"
 """Annotation by which the holder shows that the API server limits its calls: "true", or it is not there."""
@@ -143,7 +153,7 @@ class Lease:
             if await self._attempted():
                 return
             if not self.leading:
-                raise LeaseLost(f"lease {self._title} was taken by {self.holder or 'nobody'}")
+                raise LeaseLost(f"lease {self._title} was taken by {_shown(self.holder or 'nobody')}")
 
     async def _attempted(self) -> bool:
         """Try once to take or renew the lease; a failure is logged once. Returns whether it succeeded."""
@@ -164,7 +174,7 @@ class Lease:
         began = loop_time()
         lease: JsonObject = {}
         with suppress(NotFound):
-            lease = await self._gateway.get(LEASES, namespace=self._namespace, name=self._name)
+            lease = _read(await self._gateway.get(LEASES, namespace=self._namespace, name=self._name))
         if lease and not self._is_ours_to_take(lease):
             return False
         await self._write(lease, holder=self._identity)
@@ -180,14 +190,14 @@ class Lease:
         if holder in ("", self._identity) or loop_time() >= self._runs_out_at(self._observed):
             return True
         if holder != self.holder and not self.leading:
-            log.info("stands by: lease %s is held by %s", self._title, holder)
+            log.info("stands by: lease %s is held by %s", self._title, _shown(holder))
         self.holder = holder
         return False
 
     def _runs_out_at(self, observed: _ObservedLease) -> float:
         """When that holder's time is over, by our clock: the holder says how long it lasts."""
         seconds = observed.spec.get("leaseDurationSeconds")
-        return observed.at + (seconds if isinstance(seconds, int) else self._settings.duration)
+        return observed.at + (min(seconds, LONGEST_DURATION) if isinstance(seconds, int) else self._settings.duration)
 
     def _until_next_attempt(self) -> float:
         """Seconds to the next attempt: a usual pause, or less if the lease runs out until then."""
@@ -196,12 +206,15 @@ class Lease:
         return left if 0.0 < left < pause else pause
 
     async def _write(self, lease: JsonObject, *, holder: str) -> None:
-        """Write the holder into ``lease`` if it still is as we have seen it; make it if it was not there."""
+        """Write the holder into ``lease`` if it still is as we have seen it; make it if it was not there.
+
+        Raises ApiError, also if the answer does not show what was written.
+        """
         spec, changes = self._spec(lease, holder=holder), self._annotations(lease)
         if lease:
             version = text(dig(lease, "metadata", "resourceVersion"))
             patch: JsonObject = {"metadata": {"resourceVersion": version, **changes}, "spec": spec}
-            await self._gateway.patch(LEASES, namespace=self._namespace, name=self._name, patch=patch)
+            written = await self._gateway.patch(LEASES, namespace=self._namespace, name=self._name, patch=patch)
         else:
             metadata: JsonObject = {"name": self._name, "namespace": self._namespace, **changes}
             body: JsonObject = {
@@ -210,7 +223,9 @@ class Lease:
                 "metadata": metadata,
                 "spec": spec,
             }
-            await self._gateway.create(LEASES, namespace=self._namespace, body=body)
+            written = await self._gateway.create(LEASES, namespace=self._namespace, body=body)
+        if _holder(_read(written)) != holder:
+            raise Unavailable("the answer shows another holder than was written")
 
     def _annotations(self, lease: JsonObject) -> JsonObject:
         """What to change in the annotations of ``lease``, as a part of its metadata; nothing if they are right."""
@@ -227,7 +242,8 @@ class Lease:
         if holder and holder != _holder(lease):
             transitions = dig(lease, "spec", "leaseTransitions")
             spec["acquireTime"] = moment
-            spec["leaseTransitions"] = transitions + 1 if isinstance(transitions, int) else 0
+            counted = isinstance(transitions, int) and transitions < _MOST_TRANSITIONS
+            spec["leaseTransitions"] = transitions + 1 if counted else 0  # type: ignore[operator]
         return spec
 
     async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
@@ -238,6 +254,18 @@ class Lease:
                 return await call
         except TimeoutError as error:
             raise Unavailable(f"no answer within {seconds:g} s") from error
+
+
+def _read(answer: JsonObject) -> JsonObject:
+    """A lease as the API server answers it. What a proxy answers in its place is no lease that nobody holds."""
+    if not text(dig(answer, "metadata", "resourceVersion")):
+        raise Unavailable("the answer is no lease")
+    return answer
+
+
+def _shown(holder: str) -> str:
+    """A holder in a line of the log."""
+    return one_line(holder, _LONGEST_NAME)
 
 
 def _holder(lease: JsonObject) -> str:

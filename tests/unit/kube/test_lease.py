@@ -15,7 +15,7 @@ import pytest
 from dtj.api.json import JsonObject
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import Gateway
-from dtj.kube.lease import LEASES, Lease, LeaseLost, LeaseSettings
+from dtj.kube.lease import LEASES, LONGEST_DURATION, Lease, LeaseLost, LeaseSettings
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
@@ -31,6 +31,8 @@ class Line:
         self.server = server
         self.cut = False
         self.hangs = False
+        self.answers: dict[str, JsonObject] = {}
+        """What a proxy answers, by verb."""
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[JsonObject]]:
         async def call(*args: Any, **kwargs: Any) -> JsonObject:
@@ -38,6 +40,8 @@ class Line:
                 raise NO_ANSWER
             if self.hangs:
                 await asyncio.sleep(60.0)
+            if verb in self.answers:
+                return self.answers[verb]
             return cast(JsonObject, await getattr(self.server, verb)(*args, **kwargs))
 
         return call
@@ -266,6 +270,53 @@ async def test_a_note_on_the_lease_by_others_neither_renews_nor_costs_it(server:
             server.put(LEASES, {**lease, "metadata": {"name": "dtj", "annotations": {"note": str(loop_time())}}})
             await asyncio.sleep(1.0)
         assert b.leads
+
+
+def written_by_somebody(server: FakeGateway, **fields: Any) -> None:
+    server.put(LEASES, {"metadata": {"name": "dtj"}, "spec": {"holderIdentity": "somebody", **fields}})
+
+
+@virtual_time
+async def test_a_lease_that_says_that_it_lasts_for_decades_is_waited_for_for_minutes(server: FakeGateway) -> None:
+    written_by_somebody(server, leaseDurationSeconds=2**31 - 1)
+    async with election("a", server=server) as (a,):
+        await asyncio.sleep(LONGEST_DURATION - 1.0)
+        assert not a.leads
+        await asyncio.sleep(1.0 + TIMES.retry)
+        assert a.leads
+
+
+@virtual_time
+async def test_a_lease_that_changed_hands_as_often_as_it_can_say_counts_from_the_beginning(server: FakeGateway) -> None:
+    written_by_somebody(server, leaseTransitions=2**31 - 1)
+    async with election("a", server=server) as (a,):
+        await asyncio.sleep(TAKE_OVER)
+        assert a.leads
+        assert spec(server)["leaseTransitions"] == 0
+
+
+@virtual_time
+async def test_a_holder_of_a_megabyte_is_named_in_a_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dtj.kube.lease")
+    async with election("a", "b") as (a, _):
+        written_by_somebody(a.server, holderIdentity="\x1b[31m" + "x" * 1_000_000)
+        error = await a.loss()
+        await asyncio.sleep(TIMES.retry)
+        assert len(str(error)) < 300
+        assert sum("xxx" in record.getMessage() for record in caplog.records) == 1
+        assert all(len(record.getMessage()) < 300 and "\x1b" not in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("verbs", [("get", "patch"), ("get",), ("patch",)])
+@virtual_time
+async def test_an_answer_that_is_no_lease_makes_nobody_the_leader(verbs: tuple[str, ...]) -> None:
+    async with election("a", "b") as (a, b):
+        b.line.answers = {verb: {"items": [1]} for verb in verbs}
+        if "get" not in verbs:
+            a.kill()
+        await asyncio.sleep(TAKE_OVER)
+        assert not b.leads
+        assert b.lease.holder != "b"
 
 
 @virtual_time
