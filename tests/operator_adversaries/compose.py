@@ -3,8 +3,8 @@
 What objects hold follows from what reads them: the fields of the operator's own records, and the schemas of the jobs.
 A field that is added there is written here from then on.
 
-Not composed yet: several namespaces that are served alone, leases of other operators, and what a real API
-server does by itself (defaults, webhooks, the garbage collector).
+Not composed yet: several namespaces that are served alone, and what a real API server does by itself (defaults,
+webhooks, the garbage collector). What is written into leases is in :mod:`operator_adversaries.leases`.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def play(sample: Sample) -> Facts:
     """Play it from its beginning to its end."""
     facts = Facts()
     random.seed(0)  # of waits and their jitter
-    with _caught(facts), contextlib.ExitStack() as stack:
+    with caught(facts.lines), contextlib.ExitStack() as stack:
         calls = [stack.enter_context(raising(each.where, each.call, each.error)) for each in sample.raises]
         pods = sample.load.pods if sample.load is not None else 0
         loop = _Loop(works=pods > TRACED)
@@ -158,12 +158,12 @@ def _hang(*_: object) -> None:
 
 
 @contextlib.contextmanager
-def _caught(facts: Facts) -> Iterator[None]:
+def caught(lines: list[logging.LogRecord]) -> Iterator[None]:
     """Keep what is logged."""
 
     class Keeper(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            facts.lines.append(record)
+            lines.append(record)
 
     logs, keeper = [logging.getLogger(name) for name in ("dtj", "asyncio")], Keeper(logging.WARNING)
     others = [log.propagate for log in logs]
@@ -195,7 +195,7 @@ class _Harness(Harness):
         return self.gateway.clock.now()  # type: ignore[attr-defined,no-any-return]
 
 
-def _now() -> datetime:
+def now() -> datetime:
     return NOW + timedelta(seconds=loop_time())
 
 
@@ -322,7 +322,7 @@ class _Stage(Cluster):
         access = JobAccess(status=({"podSelector": {}},)) if self.sample.policies else None
         platform = platform_of_tfjobs() if self.form.foreign else Platform(job_access=access)
         gateway = MemoryGateway(self.wire)
-        gateway.clock = ServerClock(local=_now, monotonic=loop_time)
+        gateway.clock = ServerClock(local=now, monotonic=loop_time)
         self.harness = _Harness(gateway, None, SETTINGS, platform, self.form)  # type: ignore[arg-type]
         if (load := self.sample.load) is not None and load.pods <= TRACED:
             self.harness.facts = self.facts
@@ -346,7 +346,7 @@ class _Stage(Cluster):
 
     async def _leads(self) -> None:
         """Renew a lease next to the engine, and look for passes that stand still, as /healthz does."""
-        lease = Lease(FakeGateway(), namespace=HERS, name="dtj", identity="a", now=_now)
+        lease = Lease(FakeGateway(), namespace=HERS, name="dtj", identity="a", now=now)
         await lease.acquire()
         holding = asyncio.create_task(lease.hold())
         try:

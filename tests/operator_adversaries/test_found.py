@@ -5,6 +5,7 @@ A run plays the samples of SEEDS, and the rows of what was once found.
 
 import pytest
 
+from operator_adversaries import leases
 from operator_adversaries.compose import compose
 from operator_adversaries.found import ROWS
 from operator_adversaries.judge import judge
@@ -17,6 +18,18 @@ def test_what_is_composed_at_random_harms_no_other_job(seed: int) -> None:
     sample = compose(seed)
     verdict = judge(sample)
     assert not verdict.fault, f"{verdict}\n{sample}"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_others_write_into_a_lease_ends_no_operator_and_makes_no_second_leader(seed: int) -> None:
+    election = leases.compose(seed)
+    assert not list(leases.faults_of(election, leases.play(election))), election
+
+
+@pytest.mark.parametrize("name", leases.ROWS)
+def test_what_was_once_found_in_a_lease_does_no_harm(name: str) -> None:
+    election = leases.ROWS[name]
+    assert not list(leases.faults_of(election, leases.play(election)))
 
 
 @pytest.mark.parametrize("name", ROWS)

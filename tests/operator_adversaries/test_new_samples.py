@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from new_samples import first_seed, seeds
+from operator_adversaries import leases
 from operator_adversaries.campaign import samples, table
 from operator_adversaries.shrink import smallest
 
@@ -18,7 +19,7 @@ def test_what_nobody_has_seen_harms_no_other_job(
 ) -> None:
     first = first_seed()
     judged = []
-    for one in samples(seeds(first, share=1 / 2)):
+    for one in samples(seeds(first, share=9 / 20)):
         judged.append(one)
         if one.verdict.fault:
             with capsys.disabled():
@@ -29,3 +30,14 @@ def test_what_nobody_has_seen_harms_no_other_job(
         sample, verdict = smallest(faults[0].sample, faults[0].verdict)
         found = "\n".join(map(str, faults))
         pytest.fail(f"{len(faults)} faults\n{found}\nsmallest of the first: {verdict}\n{sample}")
+
+
+@pytest.mark.timeout(12 * 3600)
+def test_what_nobody_has_seen_in_a_lease_makes_no_second_leader(record_property: Callable[[str, object], None]) -> None:
+    first, number, found = first_seed(), 0, []
+    for seed in seeds(first, share=1 / 20):
+        election = leases.compose(seed)
+        found += [f"seed {seed}: {words}\n{election}" for words in leases.faults_of(election, leases.play(election))]
+        number += 1
+    record_property("report", f"{number} elections from seed {first} on (DTJ_ADVERSARY_SEED)")
+    assert not found, "\n".join(found)
