@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from datetime import timedelta
 from typing import Any, Final
 from unittest import mock
 
 from builders import CLAIM_TEMPLATE, NOW, at, manifest
+from dtj.api import names
 from dtj.api.form import DTJ, Form
 from dtj.api.json import JsonObject, dig, fields_of, objects, text
 from dtj.api.tfjob.form import TFJOB
+from dtj.core.replicas import parse_indexes
 from dtj.kube.gateway import PODS, Resource, jobs_of
+from dtj.kube.records import Key
 from operator_adversaries.extremes import Many, Taken, json_text, plain
 from operator_adversaries.sample import ALL, Act, Answer, Delete, Edit, Ends, Make, Path, Sample, Submit
-from operator_adversaries.wire import Wire
+from operator_adversaries.wire import Load, Wire
 from support import gang_worlds
 from support.fake_gateway import FakeGateway
 from support.played_tfjobs import tfjob
@@ -45,6 +49,24 @@ NOBODYS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolume
 """Kinds of which there is one that no job owns, and that has no label of ours."""
 
 
+def job_body(form: Form, name: str, shape: str, *, load: Load | None = None) -> JsonObject:
+    """What a user writes for such a job. One with a load is the victim, and may restart as often as it likes."""
+    given = dict(SHAPES[form.kind, shape])
+    policy = given.pop("runPolicy", {})
+    if name != VICTIM:
+        policy = {**policy, "activeDeadlineSeconds": 3000 if load is None else 10**6}
+    roles = given.pop("roles", None)
+    if name == VICTIM and load is not None:
+        roles = {**(roles or {}), "Worker" if form.foreign else "worker": load.pods}
+        policy = {**policy, "backoffLimit": 1_000_000}
+        given |= {"elastic": {"maxReplicas": load.pods}} if "elastic" in given else {}
+    given |= {"runPolicy": policy} if policy else {}
+    body: JsonObject = tfjob(roles, **given) if form.foreign else manifest(name, roles=roles, **given)
+    labels: JsonObject = {"kueue.x-k8s.io/queue-name": "team-a"} if form.foreign and shape == "queued" else {}
+    kind: JsonObject = {"apiVersion": form.api_version, "kind": form.kind}
+    return {**body, **kind, "metadata": {"name": name, "labels": labels}}
+
+
 class Cluster:
     """What there is, and what is done to it."""
 
@@ -55,6 +77,9 @@ class Cluster:
         self.store = FakeGateway()
         self.store.installed = {_resource(gang_worlds.KUEUE), _resource(gang_worlds.VOLCANO)}
         self.wire = Wire(self.store, faults=sample.faults, load=sample.load)
+        self.pods_at: dict[str, Key] = {}
+        """The pods by their addresses."""
+
         self.made: set[str] = set()
         """UIDs of objects that somebody else made: no kubelet runs them."""
 
@@ -69,21 +94,9 @@ class Cluster:
     # -- jobs and pods -----------------------------------------------------------------------------------------------
 
     def submit(self, name: str, namespace: str, shape: str, edits: tuple[tuple[Path, Any], ...] = ()) -> None:
-        given = dict(SHAPES[self.sample.form, shape])
-        if name != VICTIM:
-            seconds = 3000 if self.sample.load is None else 10**6
-            given["runPolicy"] = {**given.get("runPolicy", {}), "activeDeadlineSeconds": seconds}
-        roles = given.pop("roles", None)
-        if name == VICTIM and (load := self.sample.load) is not None:
-            roles = {**(roles or {}), "Worker" if self.form.foreign else "worker": load.pods}
-            given["runPolicy"] = {**given.get("runPolicy", {}), "backoffLimit": 1_000_000}
-            given |= {"elastic": {"maxReplicas": load.pods}} if "elastic" in given else {}
-        body: JsonObject = tfjob(roles, **given) if self.form.foreign else manifest(name, roles=roles, **given)
-        labels: JsonObject = {"kueue.x-k8s.io/queue-name": "team-a"} if self.form.foreign and shape == "queued" else {}
-        metadata: JsonObject = {"name": name, "namespace": namespace, "labels": labels, "generation": 1}
-        metadata["creationTimestamp"] = at(loop_time())
-        kind: JsonObject = {"apiVersion": self.form.api_version, "kind": self.form.kind, "metadata": metadata}
-        self.store.put(self.jobs, self._edited({**body, **kind}, edits))
+        body = job_body(self.form, name, shape, load=self.sample.load)
+        metadata = {**fields_of(body["metadata"]), "namespace": namespace, "creationTimestamp": at(loop_time())}
+        self.store.put(self.jobs, self._edited({**body, "metadata": {**metadata, "generation": 1}}, edits))
 
     def touched(self) -> list[str]:
         """The kinds of what is nobody's and was changed or deleted."""
@@ -134,6 +147,7 @@ class Cluster:
                     "phase": "Running", "podIP": f"10.{namespace == HERS:d}.{number >> 8}.{number & 255}",
                     "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": states,
                 }  # fmt: skip
+                self.pods_at[text(status["podIP"])] = (namespace, name)
                 if self.sample.shape == "waits" and namespace == HERS and name.startswith(VICTIM):
                     creating: Any = [{"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}]
                     status = {"phase": "Pending", "containerStatuses": creating}
@@ -157,12 +171,27 @@ class Cluster:
     async def connect(self, host: str, port: int, **_: object) -> tuple[asyncio.StreamReader, Any]:
         """In place of a connection to the status port of a pod."""
         answers = self.sample.answers if host.startswith("10.1.") else ()
-        answer = answers[self.answered[host] % len(answers)] if answers else Answer({"phase": "Training", "step": 7})
+        answer = answers[self.answered[host] % len(answers)] if answers else Answer(self._usual(host))
         self.answered[host] += 1
         reader, writer = asyncio.StreamReader(), mock.Mock()
         task = asyncio.create_task(self._say(reader, answer))
         writer.close.side_effect = task.cancel
         return reader, writer
+
+    def _usual(self, host: str) -> JsonObject:
+        """What a trainer reports: it trains in the world that its pod has, if it is a member, else it waits for one."""
+        training: JsonObject = {"phase": "Training", "step": 7}
+        body = self.store._objects["pods"].get(self.pods_at.get(host, ("", "")))
+        index = text(dig(body, "metadata", "labels", names.Label.INDEX))
+        if self.sample.shape != "elastic" or not index.isdigit():
+            return training
+        try:
+            world = json.loads(text(dig(body, "metadata", "annotations", names.Annotation.WORLD)))
+            member = int(index) in parse_indexes(text(world["members"]["worker"]))
+            return {**training, "world": world["generation"]} if member else {"phase": "Waiting"}
+        except (ValueError, LookupError, TypeError, RecursionError):
+            first = len(self.pods_at) if self.sample.load is not None else 2
+            return {**training, "world": 0} if int(index) < first else {"phase": "Waiting"}
 
     async def _say(self, reader: asyncio.StreamReader, answer: Answer) -> None:
         body = (

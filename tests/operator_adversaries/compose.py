@@ -10,7 +10,7 @@ webhooks, the garbage collector). What is written into leases is in :mod:`operat
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dtj.api import names
@@ -20,6 +20,7 @@ from operator_adversaries.extremes import Deep, Many, Number, Row, Taken, Told
 from operator_adversaries.places import FUNCTIONS
 from operator_adversaries.sample import ALL, Act, Delete, Edit, Ends, Make, Path, Sample, Submit
 from operator_adversaries.schemas import ANNOTATIONS, EVENT, LABELS, READ, RECORDS, free_places, resolved, schema_of
+from operator_adversaries.storable import completed, stored
 from operator_adversaries.wire import Load
 
 FORMS: Final = ("DistributedTrainingJob",) * 3 + ("TFJob",)
@@ -141,6 +142,8 @@ class Composer:
             "change": 3,
             "ends": 1,
             "event": 4 if self.shape == "waits" else 0,
+            "world": 5 if self.shape == "elastic" else 0,
+            "scale": 2 if self.shape == "elastic" else 0,
         }
         match rng.choices(list(kinds), list(kinds.values()))[0]:
             case "edit":
@@ -158,6 +161,11 @@ class Composer:
                 return Submit(at, name, self._job_edits(rng.choice((("spec", "metadata"), ("status", "spec")))))
             case "change":
                 return Edit(at, "jobs", pick, self._job_edits(rng.choice((("spec", "metadata"), ("status",)))))
+            case "world":
+                return Edit(at, "pods", pick, ((("metadata", "annotations", names.Annotation.WORLD), self._world()),))
+            case "scale":
+                replicas = ("spec", "replicaSpecs", "worker", "replicas")
+                return Edit(at, "jobs", pick, ((replicas, rng.choice((1, 3, 4))),))
             case "event":
                 reason = (("reason",), rng.choice(("FailedMount", "FailedAttachVolume", "NetworkNotReady")))
                 return Make(
@@ -191,15 +199,27 @@ class Composer:
         return tuple(found)
 
     def _job_edits(self, parts: tuple[str, ...]) -> tuple[tuple[Path, Any], ...]:
-        schema = schema_of(self.form)
-        found = []
-        for _ in range(self.rng.choice((1, 1, 2, 3))):
-            part = self.rng.choice(parts)
-            if "spec" in parts and free_places(self.form) and self.rng.random() < 0.2:
-                found.append((self.rng.choice(free_places(self.form)), extremes.anything(self.rng)))
-                continue
-            found.append(self._metadata() if part == "metadata" else self._walk(schema, (part,)))
-        return tuple(found)
+        """What an API server stores of what is drawn."""
+        found: tuple[tuple[Path, Any], ...] = ()
+        number = self.rng.choice((1, 1, 2, 3))
+        for _ in range(30):
+            more = (*found, *self._job_edit(self.rng.choice(parts)))
+            if stored(self.form, self.shape, more):
+                found, number = more, number - 1
+            if number == 0:
+                break
+        return found or (self._metadata(),)
+
+    def _job_edit(self, part: str) -> Iterator[tuple[Path, Any]]:
+        """A value at a place, and what must stand beside it."""
+        if part == "metadata":
+            yield self._metadata()
+            return
+        path, value = self._walk(schema_of(self.form), (part,))
+        if part == "spec" and free_places(self.form) and self.rng.random() < 0.2:
+            path, value = self.rng.choice(free_places(self.form)), extremes.anything(self.rng)
+        yield from completed(self.form, self.shape, path)
+        yield path, value
 
     def _metadata(self, plural: str = "") -> tuple[Path, Any]:
         """``plural`` is empty for a job."""
@@ -226,27 +246,47 @@ class Composer:
         rng = self.rng
         if rng.random() < 0.3:
             return Taken(rng.choice((*RECORDS, "configmaps")), rng.randrange(8), ("metadata", "name"))
-        if rng.random() < 0.5:  # as the worlds of elastic jobs are, and what else is JSON
-            generation = rng.choice(
-                (
-                    1,
-                    2,
-                    2,
-                    3,
-                    2**31,
-                    2**51,
-                    2**53,
-                    2**63,
-                    rng.choice((0, -1, 1.5, "1", None, Number("9" * 5000), Deep(900, "["))),
-                )
-            )
-            ranges = rng.choice((
-                "0", "0-1", "0-2", "1", "0-9999", rng.choice(("5-1", "-", "-1")), Many("0-99999,", 28_000),
-                Many("9", 5_000), ",".join(map(str, range(0, 9_000, 2))), Deep(900), 3, None,
-            ))  # fmt: skip
-            roles = rng.choice(("worker", "worker", "worker", "chief", rng.choice(("ps", "evaluator", "x", ""))))
-            return Told((("generation", generation), ("members", {roles: ranges}), ("address", "{role}-{index}:1")))
+        if rng.random() < 0.5:
+            return self._world()
         return extremes.text(rng, most=250_000)
+
+    def _world(self) -> Any:
+        """The world of an elastic job, as its pods have it, with one thing in it that none has."""
+        rng = self.rng
+        fields: dict[str, Any] = {
+            "generation": rng.choice((0, 1, 2, 3)),
+            "members": {"worker": rng.choice(("0", "0-1", "0-2", "1"))},
+            "address": "{role}-{index}:1",
+        }
+        numbers = (
+            2**31,
+            2**51,
+            2**52,
+            2**53,
+            2**62,
+            2**63,
+            -1,
+            1.5,
+            "1",
+            True,
+            None,
+            Number("9" * 5000),
+            Deep(900, "["),
+        )
+        ranges = (
+            "0-9999", "5-1", "-", "-1", "", "\u0663", "1e3", Many("9", 5_000), Many("0,", 100_000),
+            Many("0-99999,", 28_000), "0-" + "9" * 5_000, ",".join(map(str, range(0, 9_000, 2))), Deep(900), 3, None,
+        )  # fmt: skip
+        match rng.choice(("generation", "ranges", "ranges", "role", "field")):
+            case "generation":
+                fields["generation"] = rng.choice(numbers)
+            case "ranges":
+                fields["members"] = {"worker": rng.choice(ranges)}
+            case "role":
+                fields["members"] |= {rng.choice(("chief", "ps", "evaluator", "x", "")): rng.choice(("0", *ranges))}
+            case "field":
+                fields[rng.choice(sorted(fields))] = rng.choice((None, [], {}, Deep(900), Many("x", 100_000)))
+        return Told(tuple(fields.items()))
 
     def _owners(self) -> Any:
         rng = self.rng

@@ -100,7 +100,7 @@ LONG: Final = (
     Many("9", 5_000), Many("0-99999,", 28_000), Many("x", 40_000), Many("\u00e9", 100_000), Many("[", 900),
     Many('{"a":', 2_000), Many("\x1b", 3_000), Many("a b ", 8_000), Many("(", 20_000), Many("\n", 30_000),
 )  # fmt: skip
-HUGE: Final = (Many("<", 1_400_000), Many("x", 1_000_000), Many("0,", 500_000), Many("\n", 700_000))
+HUGE: Final = (Many("<", 1_400_000), Many("<", 200_000), Many("x", 1_000_000), Many("0,", 500_000), Many("\n", 700_000))
 LABELS: Final = ("", "x", "0", "1", "007", "9" * 63, "1e3", "0x1", "a.b_c-d", "True", "2147483648", "9007199254740993")
 """What the API server takes as the value of a label."""
 

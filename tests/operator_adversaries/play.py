@@ -51,7 +51,7 @@ until the last job runs."""
 CPU_SECONDS: Final = 15
 """After which a sample hangs; each pod of a load takes a fiftieth of a second more."""
 
-TRACED: Final = 500
+TRACED: Final = 480
 """Most pods of a load of whose plans the lines are counted, which takes ten times as long."""
 
 
