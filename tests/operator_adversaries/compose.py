@@ -10,12 +10,12 @@ webhooks, the garbage collector). What is written into leases is in :mod:`operat
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from dtj.api import names
 from dtj.api.json import JsonObject
-from operator_adversaries import extremes, troubles
+from operator_adversaries import extremes, gangs, troubles
 from operator_adversaries.extremes import Deep, Many, Number, Row, Taken, Told
 from operator_adversaries.places import FUNCTIONS
 from operator_adversaries.sample import ALL, Act, Delete, Edit, Ends, Make, Path, Sample, Submit
@@ -191,7 +191,7 @@ class Composer:
             if part == "metadata":
                 found.append(self._metadata(plural))
             elif part == "status" and plural in ("workloads", "podgroups"):
-                found.append(self._gang_status())
+                found.append(gangs.status_of(self.rng, plural))
             elif part not in resolved(schema, schema)["properties"]:
                 found.append(self._metadata(plural))
             else:
@@ -301,63 +301,6 @@ class Composer:
         return rng.choice(
             ([owner()], [owner(), owner()], [], Row({"uid": "x", "name": "x", "kind": "x", "apiVersion": "v1"}, 3_000))
         )
-
-    def _gang_status(self) -> tuple[Path, Any]:
-        """A status of a Workload or PodGroup, whose schema is another project's."""
-        rng = self.rng
-
-        def some() -> Any:
-            return extremes.text(rng, most=300_000)
-
-        condition = {
-            "type": rng.choice(
-                ("Admitted", "QuotaReserved", "Evicted", "Finished", "PodsReady", "Unschedulable", some())
-            ),
-            "status": rng.choice(("True", "False", "Unknown", some())),
-            "reason": some(),
-            "message": some(),
-            "lastTransitionTime": rng.choice((*extremes.TIMES, some())),
-        }
-        assignment = {
-            "name": rng.choice(("worker", "chief", some())),
-            "count": extremes.number(rng, bits=32),
-            "flavors": rng.choice(({"cpu": "spot"}, {"cpu": some()}, None, {})),
-            "resourceUsage": {"cpu": some()},
-            "topologyAssignment": rng.choice((None, {}, {"levels": Row("x", 50_000)})),
-        }
-        update = {
-            "name": "worker",
-            "labels": {"a": some()},
-            "annotations": {"a": some()},
-            "nodeSelector": {"a": some()},
-            "tolerations": [{"key": some(), "tolerationSeconds": extremes.number(rng)}],
-        }
-        check = {
-            "name": some(),
-            "state": rng.choice(("Ready", "Pending", "Retry", "Rejected", some())),
-            "message": some(),
-            "podSetUpdates": rng.choice((None, [update], [{}], Row(update, 50))),
-        }
-        places: dict[Path, Callable[[], Any]] = {
-            ("status",): lambda: rng.choice((None, {}, {"x": extremes.anything(rng)})),
-            ("status", "conditions"): lambda: rng.choice(([condition], [condition] * 3, None, Row(condition, 40))),
-            ("status", "admission"): lambda: rng.choice(
-                (
-                    None,
-                    {},
-                    {"clusterQueue": some(), "podSetAssignments": [assignment]},
-                    {"clusterQueue": "x", "podSetAssignments": rng.choice((None, Row(assignment, 100)))},
-                )
-            ),
-            ("status", "admissionChecks"): lambda: rng.choice(([check], None, Row(check, 30))),
-            ("status", "reclaimablePods"): lambda: rng.choice(
-                ([{"name": some(), "count": extremes.number(rng, bits=32)}], None)
-            ),
-            ("status", "accumulatedPastExecutionTimeSeconds"): lambda: extremes.number(rng, bits=32),
-            ("status", "phase"): some,
-        }
-        path = rng.choice(sorted(places))
-        return path, places[path]()
 
     def _walk(self, schema: JsonObject, path: Path) -> tuple[Path, Any]:
         """Go down to some place, and put a value there."""
