@@ -134,7 +134,7 @@ class Cluster:
         """Run pods, and admit Workloads."""
         number = 0
         while True:
-            await asyncio.sleep(5.0)
+            await asyncio.sleep(5.0 if len(self.pods_at) < 1000 else 30.0)
             for (namespace, name), body in list(self.store._objects.get("pods", {}).items()):
                 if body.get("status") or dig(body, "metadata", "uid") in ("nobodys", *self.made):
                     continue
