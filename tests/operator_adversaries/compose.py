@@ -108,7 +108,7 @@ class Composer:
         rng = self.rng
         shape = rng.choice(_LARGE[self.form])
         # More than 3,000 would not find place in a TF_CONFIG, and such a spec is refused.
-        pods = rng.choice((32, 96, 240) if not self.large or rng.random() < 0.8 else (1000, 1000, 3000))
+        pods = rng.choice((32, 96, 240) if not self.large or rng.random() < 0.95 else (1000, 1000, 3000))
         pace = rng.choice((12.0, 12.0, 50.0))
         length = 3 * pods / pace
         acts: list[Act] = [Submit(5.0, "late", ())]
