@@ -73,6 +73,9 @@ ROWS: Final = {
         acts=(Submit(5.0, "late", ()),),
         faults=(Fault(-40.0, 10.0**6, verb="patch", drops="queue"),),
     ),
+    "conditions of a Workload that its status does not keep": Sample(
+        shape="queued", faults=(Fault(-40.0, 10.0**6, verb="patch", drops="conditions"),)
+    ),
     "a list that is none": Sample(
         acts=(Submit(5.0, "late", ()),),
         faults=(Fault(0.0, 5.0, verb="list", plural="pods", status=200, body="{}", breaks=True),),

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, lacking, merge_patch_between, paths
+from dtj.api.json import JsonObject, fields_of, lacking, merge_patch_between, objects, paths
 from dtj.api.names import Annotation, Reason
 from dtj.api.status import JobStatus
 from dtj.core.actions import (
@@ -236,7 +236,7 @@ class Executor:
                 await self._ask(job, action)
                 raise Replan
             case UpdateWorkloadStatus():
-                await self._update_workload(job, action)
+                await self._update_workload(running, action)
             case DeleteJob():
                 # In the version that was observed: what we know of it may be old, and the user may have given it more
                 # time since. With it goes what it owns, also its checkpoints. Kubernetes' own TTL controller reads a
@@ -372,14 +372,31 @@ class Executor:
             self._state.caches.of(job.uid).workload_priorities.clear()
         log.info("changed %s %s", resource.kind, action.name, extra=about(job, action="update"))
 
-    async def _update_workload(self, job: Job, action: UpdateWorkloadStatus) -> None:
+    async def _update_workload(self, running: _Pass, action: UpdateWorkloadStatus) -> None:
+        """Write it; where the API server does not keep a field, write it again after a while."""
+        job, cache = running.job, self._state.caches.of(running.job.uid)
+        what = (UpdateWorkloadStatus, action.name)
+        retry = cache.best_effort.get(what, Retry())
+        if retry.wait > 0.0:
+            running.come_back(retry.wait)
+            return
         patch: JsonObject = {"metadata": {"resourceVersion": action.version}, "status": action.status}
         try:
-            await self._gateway.patch(
+            written = await self._gateway.patch(
                 resource_of(action.api), namespace=job.namespace, name=action.name, patch=patch, subresource="status"
             )
         except (Conflict, NotFound):
             return  # Kueue writes as well, and the informer is about to show it
+        kept = fields_of(written.get("status"))
+        if dropped := [name for name, value in action.status.items() if not _told(value) <= _told(kept.get(name))]:
+            cache.best_effort[what] = retry
+            running.come_back(retry.failed(REFUSAL_BACKOFF))
+            if retry.failures == 1:
+                fields = first_few(f"status.{name}" for name in dropped)
+                words = "Workload %s does not keep %s: is the CRD of Kueue of its version?"
+                log.warning(words, action.name, fields, extra=about(job, action="update"))
+            return
+        cache.best_effort.pop(what, None)
         log.info("wrote the status of Workload %s", action.name, extra=about(job, action="update"))
 
     async def _write_status(self, job: Job, wanted: JobStatus) -> Job:
@@ -445,6 +462,13 @@ def _kind(action: Action) -> object:
 def _changed(change: Change) -> Resource:
     """The kind of what is changed or deleted."""
     return resource_of(change.kind) if isinstance(change, Delete | Update) else PODS
+
+
+def _told(field: object) -> set[tuple[str, ...]]:
+    """What a field of a Workload's status says: of each condition its type and status, of each set of pods its number.
+    How times and messages are written is left to the API server."""
+    keys = ("type", "status", "name", "count")
+    return {tuple(str(each.get(key)) for key in keys) for each in objects(field)}  # type: ignore[arg-type]
 
 
 def _failed(action: Create | CreatePod | Delete | DeletePod | ReadPriorityClass, error: ApiError) -> Emit:
