@@ -107,7 +107,7 @@ def verdict(sample: Sample, facts: Facts, *, costly: bool = False) -> Verdict:
     kinds = Counter(
         f"{record.name} {record.msg} {re.sub(r'[0-9.]+', 'N', record.getMessage())[:120]}" for record in facts.lines
     )
-    most_lines = 40 if sample.faults else MOST_LINES
+    most_lines = 40 * len(sample.faults) if sample.faults else MOST_LINES
     if sample.load is not None:  # a pass that is refused is tried again for as long as there is more to do
         most_lines = 40 + sample.load.pods // 4
     if noise := [f"{line!r} {times} times" for line, times in kinds.items() if times > most_lines]:
