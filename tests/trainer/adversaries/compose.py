@@ -35,7 +35,7 @@ ANYWHERE = {
 }  # fmt: skip
 SERIES = ("L.LSTM(5, return_sequences=True)", "L.GRU(5, return_sequences=True)", "L.Conv1D(5, 3, padding='same')",
           "L.Bidirectional(L.GRU(3, return_sequences=True))", "L.TimeDistributed(L.Dense(5, 'tanh'))", "Attention()",
-          "L.SimpleRNN(5, return_sequences=True)")  # fmt: skip
+          "L.SimpleRNN(5, return_sequences=True)", "Positions()")  # fmt: skip
 TO_FLAT = (
     "L.LSTM(5)",
     "L.GRU(5)",

@@ -56,6 +56,13 @@ _REPLICAS = "tf.distribute.get_strategy().num_replicas_in_sync"
 _INPUTS = {"feed": "x=arrays()[0], batch_size=B, shuffle=False", "examples": 35}
 _PAIRS = "tf.reduce_mean(tf.nn.relu(1 - tf.abs(p - tf.transpose(p))))"
 _TOKENS = {"data": "tokens", "layers": ("L.Embedding(20, 6)",)}
+_POSITIONS = {
+    "data": "tokens",
+    "target": "classes",
+    "layers": ("L.Embedding(20, 6)", "Positions()", "Attention()"),
+    "loss": "each",
+    "optimizer": "keras.optimizers.Adam(0.01, epsilon=1e-3)",
+}
 _NOISE = "\n        x = x + 1e-3 * tf.random.normal(tf.shape(x))"
 _IMAGES = {"data": "images", "layers": ("L.Conv2D(4, 3, activation='relu')", "L.Flatten()"), "examples": 33}
 _UNEVEN = {"way": MODEL, "examples": 45, "batch": 9}
@@ -84,6 +91,10 @@ ROWS = {
     ),
     "added sum by a Loss": Row(Sample(layers=("L.Dense(4)", "AddObject()"), examples=35), EQUAL),
     "added sum by a Loss, model": Row(Sample(**_UNEVEN, layers=("L.Dense(4)", "AddObject()")), EQUAL),
+    # Rows of a weight that each replica has: an optimizer that squares them one by one would see the parts of a sum.
+    "positions": Row(Sample(**_POSITIONS, examples=33, calls=("evaluate",)), EQUAL),
+    "positions, model": Row(Sample(**_UNEVEN, **_POSITIONS), EQUAL),
+    "positions, two workers": Row(Sample(strategy=TWO, **_POSITIONS, examples=33), EQUAL),
     # What is made late, or early.
     "session, built by fit": Row(
         Sample(way=SESSION, strategy=ONE, resumed=True, kind="subclassed", layers=("L.Dense(4)",), epochs=2), EQUAL

@@ -82,6 +82,12 @@ PARTS = {
     "AddSpread": _LAYER.format(
         "AddSpread", "self.add_loss(tf.nn.relu(2.0 - tf.reduce_mean(tf.math.reduce_std(h, 0))))"
     ),
+    "Positions": """class Positions(L.Layer):
+    def build(self, shape):
+        self.places = L.Embedding(8, shape[-1])
+    def call(self, h):
+        return h + self.places(tf.range(tf.shape(h)[1]))
+""",
     "AddBalance": """class AddBalance(L.Layer):  # of experts
     def build(self, shape):
         self.gate = self.add_weight(shape=(shape[-1], 3))

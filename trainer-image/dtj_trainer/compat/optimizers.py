@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import mentions, private, require
+from dtj_trainer.compat.tensorflow import parts_of_replica
 
 _SUM = "_all_reduce_sum_gradients"
 _CALLED_BY = {
@@ -54,13 +55,27 @@ def reduced(how: str, gradients: Sequence[Any]) -> list[Any]:
     Args:
         how: `SUM` or `MEAN`.
     """
+    given, gradients = gradients, [one.values if _has_rows_of_all(one) else one for one in gradients]
     found: dict[int, Any] = {}
     # TensorFlow sums several tensors together, if they are of one type.
     for dtype in dict.fromkeys(one.dtype for one in gradients if one is not None):
         places = [place for place, one in enumerate(gradients) if one is not None and one.dtype == dtype]
         sums = tf.distribute.get_replica_context().all_reduce(how, [gradients[place] for place in places])
         found.update(zip(places, sums, strict=True))
-    return [found.get(place) for place in range(len(gradients))]
+    return [
+        tf.IndexedSlices(found[place], one.indices, one.dense_shape) if _has_rows_of_all(one) else found.get(place)
+        for place, one in enumerate(given)
+    ]
+
+
+def _has_rows_of_all(gradient: Any) -> bool:
+    """Whether it is one of rows of a weight, and all replicas have the same rows, such as embeddings of positions.
+
+    On one device each of these rows is there once; Keras squares what is there several times before it sums.
+    """
+    if not isinstance(gradient, tf.IndexedSlices) or isinstance(gradient.indices, tf.__internal__.EagerTensor):
+        return False
+    return next(parts_of_replica(gradient.indices), None) is None
 
 
 def sum_gradients_by(optimizer: Any, reduce: Callable[[Any], Any]) -> None:

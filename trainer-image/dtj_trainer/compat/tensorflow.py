@@ -28,6 +28,10 @@ except ImportError as error:
 
 _SUMS = ("all_reduce", "batch_all_reduce", "all_reduce_indexed_slices")
 _OF_SUMMED = ("_get", "_dense_var_to_tensor", "value", "read_value", "assign", "assign_add", "assign_sub")
+_CHANCE = ("Random", "TruncatedNormal", "Multinomial", "RngReadAndSkip")
+"""Words in the names of operations that draw numbers."""
+_CALLED = ("f", "then_branch", "else_branch")
+"""Attributes of operations that name what they call."""
 _KEEP_ALIVE = "_KEEP_ALIVE_SECS"
 _LIMITS = (
     "service_type",
@@ -72,6 +76,61 @@ def summed_variables_here() -> Iterator[None]:
     finally:
         for name, function in before.items():
             setattr(kind, name, function)
+
+
+def parts_of_replica(tensor: Any, *, known: Callable[[Any], bool] = lambda _: False) -> Iterator[Any]:
+    """What a tensor of a graph is made of that each replica has of its own: examples, and numbers drawn by chance.
+
+    What is made of constants, variables and the inner dimensions of examples is the same on each replica. Looks into
+    the functions that are called, and the branches of `tf.cond`; of loops it knows what they are given.
+
+    Args:
+        known: whether a tensor is known to be the same on each replica.
+    """
+    waiting, seen = [tensor], set()
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in seen or known(tensor):
+            continue
+        seen.add(id(tensor))
+        if isinstance(tensor, tf.__internal__.EagerTensor):
+            if tensor.dtype in (tf.resource, tf.variant):
+                yield tensor
+            continue
+        operation = tensor.op
+        captures = getattr(tensor.graph, "captures", ()) if operation.type == "Placeholder" else ()
+        if outers := [outer for outer, one in captures if one is tensor]:
+            waiting += outers
+        elif called := _called(operation):
+            waiting += operation.inputs[:1] if "If" in operation.type else ()
+            for graph in called:
+                given = operation.inputs[len(operation.inputs) - len(graph.inputs) :]
+                outer = {id(one): value for one, value in zip(graph.inputs, given, strict=True)}
+                for part in parts_of_replica(graph.outputs[tensor.value_index], known=known):
+                    if id(part) in outer:
+                        waiting.append(outer[id(part)])
+                    else:
+                        yield part
+        elif operation.type in ("Const", "ReadVariableOp") or _is_inner_dimension(operation):
+            continue
+        elif not operation.inputs or any(word in operation.type for word in _CHANCE):
+            yield tensor
+        else:
+            waiting += operation.inputs
+
+
+def _is_inner_dimension(operation: Any) -> bool:
+    """Whether it gives one dimension of a tensor, and not its first: replicas differ in the number of examples."""
+    if operation.type != "StridedSlice" or operation.inputs[0].op.type != "Shape":
+        return False
+    rank, place = operation.inputs[0].op.inputs[0].shape.rank, tf.get_static_value(operation.inputs[1])
+    return bool(rank and place is not None and place.size == 1 and int(place[0]) % rank)
+
+
+def _called(operation: Any) -> list[Any]:
+    """The graphs that an operation calls and whose outputs it has."""
+    names = [operation.get_attr(one).name for one in _CALLED if one in operation.node_def.attr]
+    return [private(operation.graph, "_get_function", library="tensorflow")(name).graph for name in names]
 
 
 def strategy_of(generator: Any) -> Any:

@@ -4,16 +4,16 @@
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.compat import incompatible, keras3, private
+from dtj_trainer.compat import incompatible, keras3
 from dtj_trainer.compat.optimizers import reduced, weights_of
-from dtj_trainer.compat.tensorflow import components
+from dtj_trainer.compat.tensorflow import components, parts_of_replica
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import counted_here, here, part_of_whole, several
 from dtj_trainer.training.loss_division import STEPS, Parts, Tried
@@ -28,14 +28,8 @@ _WHOLE = "_dtj_whole"
 """Attribute of a gradient that is the same on all replicas."""
 
 
-_CHANCE = ("Random", "TruncatedNormal", "Multinomial", "RngReadAndSkip")
-"""Words in the names of operations that draw numbers."""
-
-
 _NUMBERS = 4096
 """Of the gradient of a weight that are compared."""
-_CALLED = ("f", "then_branch", "else_branch")
-"""Attributes of operations that name what they call."""
 
 
 @tf.autograph.experimental.do_not_convert
@@ -100,6 +94,10 @@ def _reduced(how: str, gradients: Any) -> Any:
     return tf.nest.pack_sequence_as(gradients, found)
 
 
+def _is_whole(tensor: Any) -> bool:
+    return hasattr(tensor, _WHOLE)
+
+
 def _tensors(gradients: Any) -> list[Any]:
     return [one for one in tf.nest.flatten(gradients, expand_composites=True) if one is not None]
 
@@ -115,10 +113,10 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
         weights = weights_of(optimizer) if trainable_variables is None else trainable_variables
         here.noted.applied.append((optimizer, grads, list(weights)))
         return None
-    changed = [one for one in _tensors(grads) if not hasattr(one, _WHOLE)] if here.share is not None else []
+    changed = [one for one in _tensors(grads) if not _is_whole(one)] if here.share is not None else []
     if changed and tf.executing_eagerly():
         grads = _reduced("MEAN", grads)
-    elif parts := [part for one in changed for part in _parts_of_replica(one)]:
+    elif parts := [part for one in changed for part in parts_of_replica(one, known=_is_whole)]:
         raise UsageError(
             f"fit with {tf.distribute.get_strategy().num_replicas_in_sync} replicas: {type(here.model).__name__}"
             f".train_step gives the optimizer {type(optimizer).__name__} what is not made of tape.gradient, weights "
@@ -126,50 +124,6 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
             "examples or chance, or train on one device"
         )
     return original(optimizer, grads, trainable_variables)
-
-
-def _parts_of_replica(tensor: Any) -> Iterator[Any]:
-    """What a tensor of a graph is made of that each replica has of its own: examples, and numbers drawn by chance.
-
-    What is made of constants, variables and whole tensors alone is the same on each replica. Looks into the functions
-    that are called, and the branches of `tf.cond`; of loops it knows what they are given.
-    """
-    waiting, seen = [tensor], set()
-    while waiting:
-        tensor = waiting.pop()
-        if id(tensor) in seen or hasattr(tensor, _WHOLE):
-            continue
-        seen.add(id(tensor))
-        if isinstance(tensor, tf.__internal__.EagerTensor):
-            if tensor.dtype in (tf.resource, tf.variant):
-                yield tensor
-            continue
-        operation = tensor.op
-        captures = getattr(tensor.graph, "captures", ()) if operation.type == "Placeholder" else ()
-        if outers := [outer for outer, one in captures if one is tensor]:
-            waiting += outers
-        elif called := _called(operation):
-            waiting += operation.inputs[:1] if "If" in operation.type else ()
-            for graph in called:
-                given = operation.inputs[len(operation.inputs) - len(graph.inputs) :]
-                outer = {id(one): value for one, value in zip(graph.inputs, given, strict=True)}
-                for part in _parts_of_replica(graph.outputs[tensor.value_index]):
-                    if id(part) in outer:
-                        waiting.append(outer[id(part)])
-                    else:
-                        yield part
-        elif operation.type in ("Const", "ReadVariableOp"):
-            continue
-        elif not operation.inputs or any(word in operation.type for word in _CHANCE):
-            yield tensor
-        else:
-            waiting += operation.inputs
-
-
-def _called(operation: Any) -> list[Any]:
-    """The graphs that an operation calls and whose outputs it has."""
-    names = [operation.get_attr(one).name for one in _CALLED if one in operation.node_def.attr]
-    return [private(operation.graph, "_get_function", library="tensorflow")(name).graph for name in names]
 
 
 def _all_reduce_sum_gradients(original: Any, optimizer: Any, pairs: list[Any]) -> list[Any]:
