@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from builders import at, job
 from dtj.api.json import JsonObject, objects
-from dtj.core.gang.discovery import APIS
+from dtj.core.admission.discovery import APIS
 from dtj.core.observed import GangApi
 from world import World
 

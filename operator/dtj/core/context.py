@@ -13,12 +13,12 @@ from dtj.api import kueue, names
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, JobSpec, Role
-from dtj.core.gang import tfjobs
-from dtj.core.gang.discovery import choose, failing, served
-from dtj.core.gang.group import Group, size
-from dtj.core.gang.schedulers import disrupted_at
-from dtj.core.kueue.partial_admission import as_admitted
-from dtj.core.kueue.workloads import gives_nodes, inactive_queue
+from dtj.core.admission import tfjobs
+from dtj.core.admission.discovery import choose, failing, served
+from dtj.core.admission.group import Group, size
+from dtj.core.admission.partial_admission import as_admitted
+from dtj.core.admission.schedulers import disrupted_at
+from dtj.core.admission.workloads import gives_nodes, inactive_queue
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict

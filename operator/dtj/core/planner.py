@@ -16,7 +16,6 @@ from typing import Final, TypeAlias
 
 from dtj.core.actions import Decision, Plan
 from dtj.core.context import JobContext
-from dtj.core.kueue import default_queue, multikueue, queue, reporting
 from dtj.core.observed import Observed
 from dtj.core.policies import (
     cleanup,
@@ -24,6 +23,10 @@ from dtj.core.policies import (
     elastic,
     gang,
     invalid,
+    kueue_default_queue,
+    kueue_multikueue,
+    kueue_queue,
+    kueue_reporting,
     managed_twice,
     members,
     name_collision,
@@ -45,7 +48,7 @@ Policy: TypeAlias = Callable[[JobContext], Decision | None]
 
 BEFORE_DEADLINES: Final[tuple[Policy, ...]] = (
     # The queue of a job decides most of what follows. It is recorded where the status allows it, and touches no pod.
-    default_queue.choose,
+    kueue_default_queue.choose,
     # Touch nothing while pods are newer than the status that we know: another operator may lead by now.
     stale_status.wait_for_status,
     # Most of what follows depends on which gang schedulers there are.
@@ -63,13 +66,13 @@ BEFORE_DEADLINES: Final[tuple[Policy, ...]] = (
 
 WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     # Kueue takes its quota back whatever became of the manifest of a job that runs.
-    queue.take_back,
+    kueue_queue.take_back,
     # Nothing is created for a job that is wrong; what runs already is left alone.
     invalid.report_problems,
     # A copy of a job of another cluster comes with its Workload.
-    multikueue.adopt,
+    kueue_multikueue.adopt,
     # Kueue says when the job runs, and takes its quota back.
-    queue.hold_until_admitted,
+    kueue_queue.hold_until_admitted,
     # An incomplete gang gives back what it holds, before its pods are taken for lost.
     gang.release_incomplete,
     # A new number of workers changes the members, or restarts all: losses of the old attempt do not matter any more.
@@ -116,7 +119,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if job.spec is None:
         return _unreadable(context)
     if context.dispatched:
-        return multikueue.plan_dispatched(context)
+        return kueue_multikueue.plan_dispatched(context)
     if job.status.terminal:
         decision = _first(FINISHED, context)
     else:
@@ -140,7 +143,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         *network_policy.after_the_end(context),
         *service.after_the_end(context),
         *gang.after_the_end(context),
-        *reporting.alongside(context, decision),
+        *kueue_reporting.alongside(context, decision),
     )
 
 
@@ -149,8 +152,8 @@ def _unreadable(context: JobContext) -> Plan:
     if context.job.status.terminal:
         decision = Decision.of(*cleanup.stop_pods(context, cleanup.to_stop(context)), *service.after_the_end(context))
     else:
-        decision = queue.take_back(context) or invalid.keep_out(context, context.problems)
-    return (*decision.actions, *reporting.alongside(context, decision), *gang.find_unreadable(context))
+        decision = kueue_queue.take_back(context) or invalid.keep_out(context, context.problems)
+    return (*decision.actions, *kueue_reporting.alongside(context, decision), *gang.find_unreadable(context))
 
 
 def _first(policies: Iterable[Policy], context: JobContext) -> Decision | None:

@@ -43,10 +43,9 @@ from dtj.core.actions import (
     Update,
     UpdateWorkloadStatus,
 )
-from dtj.core.kueue import priorities
 from dtj.core.messages import first_few
 from dtj.core.observed import ClusterQueue, DefaultQueue, GangApi
-from dtj.core.policies import tensorboard
+from dtj.core.policies import kueue_priorities, tensorboard
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, carry_out
 from dtj.engine.expectations import Expectation, Operation, told
 from dtj.engine.gang_informers import Gangs
@@ -339,7 +338,7 @@ class Executor:
                 try:
                     cache.workload_priorities[name] = await self._gangs.workload_priority(name)
                 except (Forbidden, NotFound) as error:
-                    self._creator.refuse(job, priorities.priority_class_object(name), error)
+                    self._creator.refuse(job, kueue_priorities.priority_class_object(name), error)
             case ReadDefaultQueue():
                 try:
                     found, denied = await self._gangs.has_default_queue(job.namespace), ""
@@ -474,7 +473,7 @@ def _told(field: object) -> set[tuple[str, ...]]:
 def _failed(action: Create | CreatePod | Delete | DeletePod | ReadPriorityClass, error: ApiError) -> Emit:
     """The event that reports an action that was a BestEffort and failed."""
     if isinstance(action, ReadPriorityClass):
-        return priorities.not_followed(action.name, error.message)
+        return kueue_priorities.not_followed(action.name, error.message)
     if isinstance(action, Delete) and isinstance(action.kind, GangApi):
         message = f"the {action.kind.kind} {action.name} is not deleted: {error.message}"
         return Emit("Warning", Reason.API_CALL_FAILED, message)

@@ -15,8 +15,8 @@ from typing import Any, Final, NoReturn
 
 from dtj.api.form import Form
 from dtj.api.json import JsonObject, condition_of, dig, fields_of, objects, text
-from dtj.core.gang.discovery import APIS, unknown_versions
-from dtj.core.kueue.workloads import DEFAULT_QUEUE
+from dtj.core.admission.discovery import APIS, unknown_versions
+from dtj.core.admission.workloads import DEFAULT_QUEUE
 from dtj.core.messages import cut
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState

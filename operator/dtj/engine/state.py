@@ -13,7 +13,6 @@ from typing import Any, Final
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, apply_merge_patch
 from dtj.api.names import Reason
-from dtj.core.kueue.queue import READ_TTL
 from dtj.core.manifests.metadata import claim_name
 from dtj.core.messages import cut
 from dtj.core.observed import (
@@ -33,6 +32,7 @@ from dtj.core.observed import (
     TemplateVerdict,
 )
 from dtj.core.platform import Platform
+from dtj.core.policies.kueue_queue import READ_TTL
 from dtj.core.policies.straggler import Reading
 from dtj.core.policies.tensorboard import tensorboard_name
 from dtj.engine.child_store import ChildStore

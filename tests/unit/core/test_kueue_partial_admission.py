@@ -8,7 +8,7 @@ from builders import job, spec_of
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
-from dtj.core.kueue.partial_admission import least_workers
+from dtj.core.admission.partial_admission import least_workers
 from dtj.core.observed import Phase
 from support import gang_worlds
 from support.gang_worlds import KUEUE, QUEUED, evict

@@ -15,8 +15,8 @@ from dtj.api.names import Reason
 from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.api.tfjob.names import Label
 from dtj.core.actions import DeletePod, Kind, Update
+from dtj.core.admission.discovery import APIS
 from dtj.core.context import JobContext
-from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
 from support.planned import called
 from support.played_tfjobs import change, conditions, container_of, running_tfjob, tf_config, tfjob, world_of

@@ -13,9 +13,8 @@ from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import Gang, JobSpec, ReplicaSpec, Role
 from dtj.core import memory_increase
 from dtj.core.actions import CreatePod
+from dtj.core.admission import schedulers, workloads
 from dtj.core.context import JobContext
-from dtj.core.gang import schedulers
-from dtj.core.kueue import workloads
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.environment import environment, merged_environment, with_environment
 from dtj.core.manifests.metadata import claim_name, labels_of, metadata_of

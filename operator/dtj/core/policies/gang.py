@@ -18,13 +18,12 @@ from dtj.core.actions import (
     RequeueAfter,
     Update,
 )
+from dtj.core.admission import discovery, schedulers, tfjobs
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.gang import discovery, schedulers, tfjobs
-from dtj.core.kueue import default_queue
 from dtj.core.manifests.pod import FirstPods
 from dtj.core.observed import GangApi
-from dtj.core.policies import cleanup
+from dtj.core.policies import cleanup, kueue_default_queue
 from dtj.core.status import all_together
 from dtj.core.status_update import counted, obstructed, write
 from dtj.core.validity import Problem
@@ -51,7 +50,7 @@ def problems(context: JobContext) -> tuple[Problem, ...]:
         return () if begun and not context.missing else (context.gang_choice,)
     if found := tfjobs.problems(context.job):
         return found
-    return default_queue.problems(context)
+    return kueue_default_queue.problems(context)
 
 
 def fit(context: JobContext) -> tuple[Action, ...]:

@@ -9,8 +9,8 @@ from dtj.api.json import dig, fields_of
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Emit
+from dtj.core.admission import tfjobs
 from dtj.core.context import JobContext
-from dtj.core.gang import tfjobs
 
 _READ: Final[dict[Gang, frozenset[str]]] = {
     Gang.KUEUE: frozenset({"queue"}),

@@ -13,7 +13,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.kueue import topology_request
 from dtj.api.spec import Gang, JobSpec, Role
-from dtj.core.gang.group import size
+from dtj.core.admission.group import size
 from dtj.core.manifests.accelerators import accelerator_of
 from dtj.core.observed import GangObject
 

@@ -27,8 +27,8 @@ from dtj.api.kueue import (
     topology_request,
 )
 from dtj.api.spec import JobSpec, Role
-from dtj.core.gang.group import Group, requests
-from dtj.core.kueue.partial_admission import least_workers, pod_sets
+from dtj.core.admission.group import Group, requests
+from dtj.core.admission.partial_admission import least_workers, pod_sets
 from dtj.core.messages import WAITING_IN_QUEUE
 from dtj.core.observed import Flavor, GangObject
 

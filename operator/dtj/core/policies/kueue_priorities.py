@@ -11,8 +11,8 @@ from dtj.api.kueue import PRIORITY_CLASS, priority_class
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Action, BestEffort, Decision, Delete, Emit, ReadPriorityClass, Update
+from dtj.core.admission.workloads import admitted, holds_quota, priority_class_fields
 from dtj.core.context import JobContext
-from dtj.core.kueue.workloads import admitted, holds_quota, priority_class_fields
 from dtj.core.observed import GangObject
 from dtj.core.status_update import obstructed
 

@@ -11,9 +11,9 @@ from dtj.api.kueue import leaves_queue_open
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Decision, LookForGangs, ReadDefaultQueue, RequeueAfter
+from dtj.core.admission.discovery import LOOK_AGAIN_SECONDS, looked_long_ago, served
+from dtj.core.admission.workloads import DEFAULT_QUEUE
 from dtj.core.context import JobContext
-from dtj.core.gang.discovery import LOOK_AGAIN_SECONDS, looked_long_ago, served
-from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.status_update import obstructed
 from dtj.core.validity import Problem
 

@@ -14,7 +14,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, digest_of, fields_of, objects
 from dtj.api.spec import Gang, JobSpec
 from dtj.core import memory_increase
-from dtj.core.gang import tfjobs
+from dtj.core.admission import tfjobs
 from dtj.core.observed import GangApi
 
 

@@ -9,12 +9,12 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Label, Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Decision, Plan, Update
+from dtj.core.admission import workloads
 from dtj.core.context import JobContext
-from dtj.core.kueue import priorities, reporting, workloads
-from dtj.core.kueue.queue import ask_why, into_queue, queued_because, take_back
 from dtj.core.observed import GangObject
-from dtj.core.policies import gang, ttl
+from dtj.core.policies import gang, kueue_priorities, kueue_reporting, ttl
 from dtj.core.policies.invalid import keep_out
+from dtj.core.policies.kueue_queue import ask_why, into_queue, queued_because, take_back
 from dtj.core.policies.name_collision import report_workload_of_others
 from dtj.core.policies.pods import check_template
 from dtj.core.policies.suspend import SUSPENDED_BY_USER, hold
@@ -30,7 +30,7 @@ _NO_QUEUE: Final = Problem(
 def plan_dispatched(context: JobContext) -> Plan:
     """All that is done about a job in the manager cluster."""
     decision = _dispatch(context)
-    return (*decision.actions, *reporting.alongside(context, decision))
+    return (*decision.actions, *kueue_reporting.alongside(context, decision))
 
 
 def _dispatch(context: JobContext) -> Decision:
@@ -57,12 +57,12 @@ def _dispatch(context: JobContext) -> Decision:
 def _queue(context: JobContext) -> Decision:
     api, found = context.gang, context.gang_object
     assert api is not None
-    same = found is not None and reporting.fits(context, found)
+    same = found is not None and kueue_reporting.fits(context, found)
     if found is not None and same and workloads.admitted(found):
         return Decision()
     if found is None:
         held = report_workload_of_others(context) or check_template(context)
-        held = held or priorities.learn(context)
+        held = held or kueue_priorities.learn(context)
         if held is not None:
             return held
     asked = ask_why(context)

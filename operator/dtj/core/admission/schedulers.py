@@ -1,7 +1,7 @@
 """What differs between the gang schedulers: the PodGroup or Workload of a job, and what makes its pods members.
 
 Sources: the PodGroup API of Kubernetes (KEP-4671, KEP-5832), the PodGroups of Volcano and of the scheduler
-plugins (KEP-42 of kubernetes-sigs). Kueue's Workload is in :mod:`dtj.core.kueue.workloads`.
+plugins (KEP-42 of kubernetes-sigs). Kueue's Workload is in :mod:`dtj.core.admission.workloads`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, add, condition_of, object_at, present
 from dtj.api.names import Annotation
 from dtj.api.spec import Gang, Role
-from dtj.core.gang.group import Group
-from dtj.core.kueue import workloads
+from dtj.core.admission import workloads
+from dtj.core.admission.group import Group
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.observed import GangObject
 

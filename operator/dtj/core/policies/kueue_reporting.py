@@ -16,12 +16,12 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, Role
 from dtj.core.actions import Action, Decision, UpdateWorkloadStatus
+from dtj.core.admission.workloads import admitted, condition, digest, evicted, holds_quota, is_true
 from dtj.core.context import JobContext
-from dtj.core.kueue import priorities
-from dtj.core.kueue.workloads import admitted, condition, digest, evicted, holds_quota, is_true
 from dtj.core.manifests.pod import role_template
 from dtj.core.messages import cut
 from dtj.core.observed import GangObject
+from dtj.core.policies import kueue_priorities
 from dtj.core.status import format_time
 
 PAST_SECONDS: Final = "accumulatedPastExecutionTimeSeconds"
@@ -32,7 +32,7 @@ _OUT_OF_SYNC: Final = "the Workload does not have the pods of the job"
 
 def alongside(context: JobContext, decision: Decision) -> tuple[Action, ...]:
     """What changes of the Workload next to what is decided about its job: its status, then its priority."""
-    return (*_report(context, decision), *priorities.alongside(context, decision))
+    return (*_report(context, decision), *kueue_priorities.alongside(context, decision))
 
 
 def _report(context: JobContext, decision: Decision) -> tuple[UpdateWorkloadStatus, ...]:

@@ -9,13 +9,14 @@ from dtj.api.kueue import ADMISSION_GATE, gates, max_execution_seconds
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Action, Decision, Delete, Emit, ReadClusterQueue, ReadFlavors, RequeueAfter, Update
+from dtj.core.admission import workloads
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
-from dtj.core.kueue import priorities, workloads
-from dtj.core.kueue.reporting import fits
 from dtj.core.messages import MAX_NOTE, cut
 from dtj.core.observed import Flavor, GangApi, GangObject
+from dtj.core.policies import kueue_priorities
 from dtj.core.policies.gang import new_gang
+from dtj.core.policies.kueue_reporting import fits
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.pods import check_template
 from dtj.core.policies.suspend import stop_all
@@ -36,7 +37,7 @@ def hold_until_admitted(context: JobContext) -> Decision | None:
     if workload is not None and same and workloads.admitted(workload):
         return _learn_flavors(context, workload)
     if workload is None and not context.has_something_to_stop:
-        held = report_collision(context) or check_template(context) or priorities.learn(context)
+        held = report_collision(context) or check_template(context) or kueue_priorities.learn(context)
         if held is not None:
             return held
     asked = ask_why(context)
@@ -65,7 +66,7 @@ def queued_because(context: JobContext, workload: GangObject | None) -> DesiredC
     """The condition Suspended of a job that waits: in Kueue's words, or because its priority cannot be read."""
     known = context.observed.cluster_queues.get(context.inactive_queue)
     words = workloads.words(workload, inactive=known.words if known is not None else "")
-    return DesiredCondition("True", Reason.QUEUED, priorities.refused(context) or words)
+    return DesiredCondition("True", Reason.QUEUED, kueue_priorities.refused(context) or words)
 
 
 def ask_why(context: JobContext) -> Decision | None:
@@ -90,11 +91,11 @@ def _have_workload(context: JobContext, api: GangApi, *, same: bool) -> tuple[Ac
     workload = context.gang_object
     made_by_others = bool(context.job.prebuilt_workload)
     if workload is None:
-        return () if made_by_others else (priorities.unread(context) or new_gang(context, api),)
+        return () if made_by_others else (kueue_priorities.unread(context) or new_gang(context, api),)
     if workload.terminating or made_by_others:
         return ()
     if same and workload.queue == workloads.queue_of(context.spec) and not _adds_gate(context, workload):
-        return (*_follow_job(context, workload), *priorities.follow_label(context, workload))
+        return (*_follow_job(context, workload), *kueue_priorities.follow_label(context, workload))
     return (Delete(workload.api, workload.name, workload.uid),)
 
 
