@@ -6,7 +6,7 @@ from dtj.api.spec import Role
 from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.policies import backoff, members
-from dtj.core.policies.restart import begin_attempt
+from dtj.core.policies.attempt import begin_attempt
 
 
 def resize(context: JobContext) -> Decision | None:

@@ -7,9 +7,8 @@ forgets a restart nor counts one twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 from dtj.api.json import whole_number
 from dtj.api.names import Reason
@@ -23,6 +22,7 @@ from dtj.core.outcome import Failure, PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import backoff, budgets, members, pods
+from dtj.core.policies.attempt import begin_attempt
 from dtj.core.policies.evidence import Evidence
 from dtj.core.policies.finish import finish
 from dtj.core.policies.name_collision import report_collision
@@ -34,7 +34,7 @@ from dtj.core.policies.restart_scope import (
 )
 from dtj.core.policies.success import decide
 from dtj.core.replicas import TRAINING_ROLES, Replica, replicas
-from dtj.core.status import format_deadline, format_time, of_a_new_attempt, ready_text
+from dtj.core.status import format_deadline
 from dtj.core.status_update import counted, write
 
 MAX_EVENTS: Final = 10
@@ -76,32 +76,6 @@ def restart_if_predecessor_hangs(context: JobContext) -> Decision | None:
             why = f"{replica.hostname} hangs, and may still command the others"
             return begin_attempt(context, "Warning", why, context.job.status)
     return None
-
-
-def begin_attempt(context: JobContext, kind: Literal["Normal", "Warning"], why: str, charged: JobStatus) -> Decision:
-    """Record a new attempt before any pod is touched; the next pass finds pods of an older one, and replaces them.
-
-    ``charged`` is the status in which this restart is paid for already, if anything pays for it.
-    """
-    number = max(charged.attempt, 1) + 1
-    message = f"attempt {number}: {why}; all replicas start again from the last checkpoint"
-    counts = of_a_new_attempt(context.spec, charged.replica_statuses)
-    status = charged.model_copy(
-        update={
-            "attempt": number,
-            "last_restart_time": format_time(context.now),
-            "pending_restart": None,
-            "world": None,
-            "replica_statuses": counts,
-            "ready": ready_text(counts),
-        }
-    )
-    starting = DesiredCondition("False", Reason.NEW_ATTEMPT, message)
-    desired = DesiredConditions(pods_ready=starting, restarting=replace(starting, status="True"))
-    return Decision.write(with_conditions(context, status, desired)).then(
-        Emit(kind, Reason.NEW_ATTEMPT, message),
-        RequeueAfter(0.0),  # nothing else may happen that would start the next pass
-    )
 
 
 def _denied(context: JobContext, status: JobStatus, ended: PodEnd) -> Failure | None:

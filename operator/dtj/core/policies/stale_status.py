@@ -15,7 +15,7 @@ from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.observed import Pod
 from dtj.core.pod_state import replica_of
-from dtj.core.policies.restart import begin_attempt
+from dtj.core.policies.attempt import begin_attempt
 from dtj.core.replicas import incarnation, number_of
 
 PATIENCE: Final = timedelta(minutes=5)

@@ -18,7 +18,8 @@ from dtj.core.conditions import DesiredCondition
 from dtj.core.context import JobContext
 from dtj.core.outcome import Failure
 from dtj.core.pod_failure import PodFailureClass
-from dtj.core.policies import budgets, restart
+from dtj.core.policies import budgets
+from dtj.core.policies.attempt import begin_attempt
 from dtj.core.policies.finish import finish
 from dtj.core.progress import progress
 from dtj.core.replicas import TRAINING_ROLES
@@ -110,4 +111,4 @@ def restart_stalled(context: JobContext) -> Decision | None:
     if spent is not None:
         return finish(context, Failure(Reason.STALLED, why + spent))
     counts = budgets.charged(status.restarts, PodFailureClass.USER_ERROR)
-    return restart.begin_attempt(context, "Warning", why, status.model_copy(update={"restarts": counts}))
+    return begin_attempt(context, "Warning", why, status.model_copy(update={"restarts": counts}))
