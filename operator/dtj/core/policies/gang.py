@@ -21,8 +21,8 @@ from dtj.core.actions import (
 from dtj.core.admission import discovery, schedulers, tfjobs
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.manifests.pod import FirstPods
 from dtj.core.observed import GangApi
+from dtj.core.pod_creation import FirstPods
 from dtj.core.policies import cleanup, kueue_default_queue
 from dtj.core.status import all_together
 from dtj.core.status_update import counted, obstructed, write

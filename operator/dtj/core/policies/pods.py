@@ -21,7 +21,7 @@ from dtj.core.conditions import (
 )
 from dtj.core.context import REJECTION_TTL, JobContext
 from dtj.core.manifests.metadata import claim
-from dtj.core.manifests.pod import FirstPods, creations
+from dtj.core.pod_creation import FirstPods, creations
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import cleanup, gang, members, network_policy, service, stall, straggler, unheeded
 from dtj.core.policies.backoff import seconds_until_due
