@@ -332,7 +332,7 @@ class World:
                 )
             case BestEffort(action=inner):
                 self._carry_out_best_effort(inner)
-            case Create(Kind.SERVICE, body) if self.job.form.foreign:
+            case Create(Kind.SERVICE, body) if self.job.form.replica_services:
                 made = service_from(service_from_object(self._stored(body)), self.job.form)
                 assert self.services.setdefault(made.name, made) is made
             case Create(Kind.SERVICE, body):
@@ -360,7 +360,7 @@ class World:
             case DeletePod(name=name, uid=uid):
                 if name in self.pods and self.pods[name].uid == uid:
                     self._terminate(name)
-            case Delete(Kind.SERVICE, name, uid) if self.job.form.foreign:
+            case Delete(Kind.SERVICE, name, uid) if self.job.form.replica_services:
                 assert self.services.pop(name).uid == uid
             case Delete(Kind.SERVICE, uid=uid):
                 assert self.service is not None
@@ -369,13 +369,13 @@ class World:
             case DeleteJob():
                 self.job = replace(self.job, deleting=True)
             case Update(Kind.SERVICE, name, patch):
-                found = self.services[name] if self.job.form.foreign else self.service
+                found = self.services[name] if self.job.form.replica_services else self.service
                 assert found is not None
                 assert (found.name, found.uid) == (name, dig(patch, "metadata", "uid"))
                 selector = {key: text(value) for key, value in object_at(object_at(patch, "spec"), "selector").items()}
                 config_map = text(dig(patch, "metadata", "annotations", Annotation.CLUSTER))
                 changed = replace(found, selector=selector, config_map=config_map)
-                if self.job.form.foreign:
+                if self.job.form.replica_services:
                     self.services[name] = changed
                 else:
                     self.service = changed
@@ -389,8 +389,8 @@ class World:
                 pass
 
     def _store(self, status: JobStatus) -> None:
-        job = self.job
-        raw = job.form.stored(job.namespace, job.name, job.raw_status, status) if job.form.foreign else job.raw_status
+        job, raw = self.job, self.job.raw_status
+        raw = job.form.stored(job.namespace, job.name, raw, status) if job.form.recorded_in else raw
         self.job = replace(job, status=status, raw_status=raw)
 
     def _carry_out_best_effort(self, action: Action) -> None:

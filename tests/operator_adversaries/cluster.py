@@ -51,18 +51,18 @@ NOBODYS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolume
 
 def job_body(form: Form, name: str, shape: str, *, load: Load | None = None) -> JsonObject:
     """What a user writes for such a job. One with a load is the victim, and may restart as often as it likes."""
-    given = dict(SHAPES[form.kind, shape])
+    given, is_tfjob = dict(SHAPES[form.kind, shape]), form.kind == TFJOB.kind
     policy = given.pop("runPolicy", {})
     if name != VICTIM:
         policy = {**policy, "activeDeadlineSeconds": 3000 if load is None else 10**6}
     roles = given.pop("roles", None)
     if name == VICTIM and load is not None:
-        roles = {**(roles or {}), "Worker" if form.foreign else "worker": load.pods}
+        roles = {**(roles or {}), "Worker" if is_tfjob else "worker": load.pods}
         policy = {**policy, "backoffLimit": 1_000_000}
         given |= {"elastic": {"maxReplicas": load.pods}} if "elastic" in given else {}
     given |= {"runPolicy": policy} if policy else {}
-    body: JsonObject = tfjob(roles, **given) if form.foreign else manifest(name, roles=roles, **given)
-    labels: JsonObject = {"kueue.x-k8s.io/queue-name": "team-a"} if form.foreign and shape == "queued" else {}
+    body: JsonObject = tfjob(roles, **given) if is_tfjob else manifest(name, roles=roles, **given)
+    labels: JsonObject = {"kueue.x-k8s.io/queue-name": "team-a"} if is_tfjob and shape == "queued" else {}
     kind: JsonObject = {"apiVersion": form.api_version, "kind": form.kind}
     return {**body, **kind, "metadata": {"name": name, "labels": labels}}
 
@@ -111,7 +111,7 @@ class Cluster:
     def status(self, name: str) -> JsonObject:
         found = next(body for (_, found), body in self.store._objects[self.jobs.plural].items() if found == name)
         status = found.get("status")
-        if self.form.foreign and isinstance(status, dict):
+        if self.form.recorded_in and isinstance(status, dict):
             return fields_of(status.get("dtj"))
         return fields_of(status) if isinstance(status, dict) else {}
 

@@ -320,7 +320,7 @@ class _Stage(Cluster):
     @contextlib.asynccontextmanager
     async def _operator(self) -> AsyncIterator[None]:
         access = JobAccess(status=({"podSelector": {}},)) if self.sample.policies else None
-        platform = platform_of_tfjobs() if self.form.foreign else Platform(job_access=access)
+        platform = platform_of_tfjobs() if self.form.chart_section else Platform(job_access=access)
         gateway = MemoryGateway(self.wire)
         gateway.clock = ServerClock(local=now, monotonic=loop_time)
         self.harness = _Harness(gateway, None, SETTINGS, platform, self.form)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from dtj.api import kueue, names, rules
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Label
 from dtj.api.rule import Violation
+from dtj.api.schema import generated_job_schema
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
 from dtj.api.status import JobStatus
 
@@ -57,12 +58,47 @@ class Form:
     exit_codes_of_errors: ClassVar[frozenset[int]] = EXIT_CODES_OF_ERRORS
     """The exit codes that restartPolicy ExitCode does not retry."""
 
+    retried_exit_codes: ClassVar[str] = ""
+    """Those that it retries, in words, where the others are too many to be listed; empty where they are not."""
+
     replica_services: ClassVar[bool] = False
     """Whether each replica has a Service, with the name of its first pod, in place of one Service of the job."""
 
-    foreign: ClassVar[bool] = False
-    """Whether the manifest follows the habits of another operator. Then a pod has nothing that its template does not
-    ask for but what the replica needs to know, and of each replica there is one pod at a time."""
+    pod_defaults: ClassVar[bool] = True
+    """Whether a pod gets what its template leaves open: security context, shared memory, subdomain, priority class,
+    the launcher's port and files. Without them it gets what the replica must know, and a sidecar's own variables stay.
+    """
+
+    tf_config_environment: ClassVar[str] = ""
+    """The ``environment`` of TF_CONFIG. Where it has one, the only replica of a job has no TF_CONFIG."""
+
+    running_is_ready: ClassVar[bool] = False
+    """Whether a pod that runs is ready where no kubelet has said whether it is."""
+
+    kubelet_restarts: ClassVar[bool] = False
+    """Whether users know restarts as the kubelet's, in the same pod. They are told what a new pod changes."""
+
+    keeps_ended_pods: ClassVar[bool] = True
+    """Whether the ended pods of replicas that started again stay, for their logs. Where they go, a resumed job's pods
+    have the names of its first ones."""
+
+    waits_for_evaluator: ClassVar[bool] = True
+    """Whether the evaluator of a job that has succeeded may evaluate the last checkpoint before the job ends."""
+
+    kubeflow_clean_up: ClassVar[bool] = False
+    """Whether cleanPodPolicy means what Kubeflow's operator does: None keeps pods whose sidecars go on, and a limit
+    that ends the job stops all pods under each policy."""
+
+    kueue_integration: ClassVar[bool] = False
+    """Whether Kueue itself has an integration for the jobs of this form: their labels are for it where our operator
+    does not queue them, and it counts the pods that hold resources by the status."""
+
+    scheduling_field: ClassVar[str] = "scheduling"
+    """The field of runPolicy that says how the pods are scheduled together."""
+
+    chart_section: ClassVar[str] = ""
+    """The section of the chart's values that says for all jobs of this form what their manifests do not: the gang
+    scheduler, the clean-up policy, the CRD. Empty where each manifest says it."""
 
     status_fields: ClassVar[frozenset[str]] = frozenset(
         field.alias or name for name, field in JobStatus.model_fields.items()
@@ -70,7 +106,8 @@ class Form:
     """The fields of a stored status that are ours; others are left alone."""
 
     recorded_in: ClassVar[str] = ""
-    """The field of a stored status that holds the operator's record; empty where the whole status is the record."""
+    """The field of a stored status that holds the operator's record, beside the status of another operator that may
+    have begun the job; empty where the whole status is the record."""
 
     def labels(self, job: str, uid: str) -> JsonObject:
         """The labels of everything that a job of this name owns."""
@@ -129,6 +166,10 @@ class Form:
             return None, tuple(
                 f"{'.'.join(['spec', *map(str, problem['loc'])])}: {problem['msg']}" for problem in error.errors()
             )
+
+    def schema(self) -> JsonObject:
+        """The schema of the jobs of this form. Shared: do not change it."""
+        return generated_job_schema()
 
     def check(self, name: str, spec: JsonObject) -> tuple[Violation, ...]:
         """The rules that a job of this name breaks, by its stored spec."""

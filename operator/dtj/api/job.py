@@ -163,12 +163,12 @@ class Job:
             annotations=kueue.kept_annotations(annotations),
             created_at=parse_time(dig(metadata, "creationTimestamp")),
             deleting=dig(metadata, "deletionTimestamp") is not None,
-            spec=spec if spec is None or form.foreign else kueue.with_queue(spec, labels),
+            spec=spec if spec is None or form.kueue_integration else kueue.with_queue(spec, labels),
             problems=problems,
             status=form.record(raw_status),
             raw_spec=raw_spec,
             raw_status=raw_status,
-            prebuilt_workload="" if form.foreign else kueue.prebuilt_workload(body),
+            prebuilt_workload="" if form.kueue_integration else kueue.prebuilt_workload(body),
         )
 
     def with_status(self, raw: JsonObject) -> Job:

@@ -16,7 +16,6 @@ from dtj.api.job import form_of
 from dtj.api.json import JsonObject, dig, fields_of
 from dtj.api.names import namespace_problem
 from dtj.api.rule import Violation
-from dtj.api.schema import generated_job_schema
 
 
 def validate(body: JsonObject) -> tuple[Violation, ...]:
@@ -26,22 +25,13 @@ def validate(body: JsonObject) -> tuple[Violation, ...]:
     identity = tuple(_identity(body, form))
     if identity:
         return identity
-    whole = schema_of(form)
+    whole = form.schema()
     known: JsonObject = {key: value for key, value in body.items() if key not in ("metadata", "status")}
     found = schema.check(known, whole, "")
     if found:
         return tuple(found)
     stored = schema.as_stored(body, whole)
     return form.check(str(dig(body, "metadata", "name")), fields_of(dig(stored, "spec")))
-
-
-def schema_of(form: Form) -> JsonObject:
-    """The schema of the jobs of a form."""
-    if not form.foreign:
-        return generated_job_schema()
-    from dtj.api.tfjob import crd  # it is built from types, for which other commands do not wait
-
-    return crd.schema()
 
 
 def _identity(body: JsonObject, form: Form) -> Iterator[Violation]:

@@ -77,7 +77,7 @@ def _in_columns(body: JsonObject) -> JsonObject:
     from dtj.client.job_names import typed
 
     form = form_of(body)
-    if not form.foreign:
+    if not form.recorded_in:
         return body
     job, status = Job.from_object(body), fields_of(body.get("status"))
     record = fields_of(status.get(form.recorded_in))

@@ -16,7 +16,7 @@ from dtj.api.printable import one_line
 from dtj.api.spec import JobSpec
 from dtj.api.storage_rules import note_on_sharing
 from dtj.api.tfjob import names as of_kubeflow
-from dtj.api.validation import schema_of, validate
+from dtj.api.validation import validate
 from dtj.client.errors import InvalidManifest
 from dtj.client.manifest_files import Document, UnreadableFile, parse, read
 from dtj.core.platform import Platform
@@ -115,7 +115,7 @@ def _check(
     found = tuple(str(violation) for violation in validate(document.body))
     if found:
         return _titled(document, found)
-    body = schema.as_stored(document.body, schema_of(form_of(document.body)))
+    body = schema.as_stored(document.body, form_of(document.body).schema())
     assert isinstance(body, dict)
     if problem := size_problem(as_stored_text(body.get("spec"))):
         return _titled(document, (problem,))

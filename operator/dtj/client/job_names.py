@@ -7,7 +7,7 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.tfjob.names import SINGULAR
-from dtj.kube.gateway import JOBS, TFJOBS, Gateway
+from dtj.kube.gateway import JOBS, TFJOBS, Gateway, jobs_of
 
 _PREFIX: Final = f"{SINGULAR}/"
 
@@ -20,4 +20,4 @@ async def read(gateway: Gateway, name: str, *, namespace: str) -> JsonObject:
 
 def typed(job: Job) -> str:
     """How to name a job to a command."""
-    return f"{_PREFIX}{job.name}" if job.form.foreign else job.name
+    return f"{_PREFIX}{job.name}" if jobs_of(job.form) == TFJOBS else job.name

@@ -55,7 +55,7 @@ async def check_on_server(gateway: Gateway, manifest: Manifest, *, namespace: st
 
     job = replace(manifest.job, namespace=namespace, uid=_UID)
     platform = Platform(trainer_image=_IMAGE)
-    if job.form.foreign:
+    if job.form.chart_section:
         platform = platform_of_tfjobs()
     of_job = await ask(jobs_of(job.form), manifest.body)  # a cluster without the CRD is asked for nothing else
     of_objects = await ask_all(platform)

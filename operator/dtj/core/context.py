@@ -123,7 +123,7 @@ class JobContext:
         Kubeflow's operator, which runs what our rules refuse."""
         if not self.has_something_to_stop or self.job.spec is None:
             return ()
-        return tuple(problem for problem in self._all_problems if problem.of_queue or self.job.form.foreign)
+        return tuple(problem for problem in self._all_problems if problem.of_queue or self.job.form.recorded_in)
 
     @cached_property
     def _all_problems(self) -> tuple[Problem, ...]:
@@ -177,8 +177,8 @@ class JobContext:
 
     @cached_property
     def holding(self) -> tuple[Pod, ...]:
-        """Our pods of a TFJob that hold resources. Kueue counts them by the status."""
-        return tuple(pod for pod in self.own if not pod.all_containers_ended) if self.job.form.foreign else ()
+        """Our pods that hold resources, of a job of which Kueue counts them by the status."""
+        return tuple(pod for pod in self.own if not pod.all_containers_ended) if self.job.form.kueue_integration else ()
 
     @cached_property
     def stopping(self) -> tuple[Pod, ...]:

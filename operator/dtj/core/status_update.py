@@ -45,7 +45,7 @@ def counted(context: JobContext, *, starting: frozenset[Replica] = frozenset()) 
         stopping=context.stopping,
         spares=context.spares,
         # Kueue's own integration takes back the quota of a TFJob once none of its pods is active.
-        active_is_running=context.job.form.foreign and not context.job.labels.get(kueue.QUEUE),
+        active_is_running=context.job.form.kueue_integration and not context.job.labels.get(kueue.QUEUE),
     )
     return before.model_copy(
         update={

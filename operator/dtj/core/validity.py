@@ -49,7 +49,7 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
     # A TFJob that our operator does not queue leaves its labels to Kueue's integration.
-    left = job.form.foreign and job.spec.scheduling.gang is not Gang.KUEUE
+    left = job.form.kueue_integration and job.spec.scheduling.gang is not Gang.KUEUE
     queued = () if left else kueue.problems(job.spec, job.labels, job.annotations)
     return (
         *(Problem(Reason.INVALID_SPEC, problem, of_queue=True) for problem in queued),

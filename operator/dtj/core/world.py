@@ -73,7 +73,7 @@ def has_world(job: Job, spec: JobSpec) -> bool:
     return (
         spec.elastic is not None
         and spec.strategy in ELASTIC
-        and not job.form.foreign
+        and job.form.pod_defaults
         and spec.run_policy.scheduling is None
         and spec.run_policy.restart_scope is not RestartScope.JOB
         and not any(each is not None and each.topology is not None for each in tpu)

@@ -438,7 +438,8 @@ class Executor:
         if not dropped or before:
             return
         fields = first_few(f"status.{path}" for path in paths(dropped))
-        remedy = "run helm upgrade with tfjob.crd.enabled=true" if job.form.foreign else "apply crds/ of this version"
+        section = job.form.chart_section
+        remedy = f"run helm upgrade with {section}.crd.enabled=true" if section else "apply crds/ of this version"
         words = (
             f"the CRD {jobs_of(job.form).crd} is older than the operator and drops {fields}: {remedy}. The job goes "
             "on, but an operator that restarts does not know what was dropped"

@@ -68,7 +68,7 @@ WORKLOAD_PRIORITIES = Resource(_KUEUE, "WorkloadPriorityClass", "workloadpriorit
 
 def jobs_of(form: Form) -> Resource:
     """The jobs of this form."""
-    return TFJOBS if form.foreign else JOBS
+    return Resource(form.api_version, form.kind, form.plural)
 
 
 @dataclass(frozen=True, slots=True)

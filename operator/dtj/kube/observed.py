@@ -199,7 +199,7 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
         attempt=_number(metadata.label(Label.ATTEMPT), default=1),
         phase=phase,
         # To Kubeflow's operator a pod that runs is ready. A kubelet says of each that runs whether it is.
-        ready=record.ready or (form.foreign and phase is Phase.RUNNING and not record.tells_ready),
+        ready=record.ready or (form.running_is_ready and phase is Phase.RUNNING and not record.tells_ready),
         silent=record.silent,
         terminating=metadata.deletion_timestamp is not None,
         deletion_requested_at=_deletion_requested_at(record, ended_at=end.finished_at if end else None),

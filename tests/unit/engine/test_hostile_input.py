@@ -31,7 +31,7 @@ def deep(levels: int) -> str:
 
 async def the_others_go_on(harness: Harness, *, form: Form = DTJ) -> None:
     """A job that comes now is run as before, and no task has met an error."""
-    body = tfjob({"Worker": 2}) if form.foreign else None
+    body = tfjob({"Worker": 2}) if form is TFJOB else None
     put(harness, "other", body)
     await play(harness, "other")
     found = [name for name in harness.gateway.names(PODS) if name.startswith("other-")]

@@ -291,15 +291,15 @@ async def test_a_defect_of_a_pass_reaches_the_status_of_the_job_and_goes_with_it
 
     async with harnessed(planner, form=form) as harness:
         for name in ("poison", "healthy"):
-            put(harness, name, tfjob({"Worker": 2}) if form.foreign else None)
+            put(harness, name, tfjob({"Worker": 2}) if form is TFJOB else None)
         await play(harness, "healthy", seconds=600.0)
         status = fields_of(harness.gateway.body(jobs_of(form), "poison")["status"])
-        record = fields_of(status["dtj"]) if form.foreign else status
+        record = fields_of(status["dtj"]) if form.recorded_in else status
         found = {text(each["type"]): each for each in objects(record["conditions"])}
         words = "the operator met an error of its own, and tries again: ZeroDivisionError: division by zero"
         for kind, value in (("Stalled", "True"), ("PodsReady", "False")):
             assert (found[kind]["status"], found[kind]["message"]) == (value, words)
-        if form.foreign:
+        if form.recorded_in:
             assert objects(status["conditions"])[-1]["message"] == words, "what the column State shows"
         written = [call for call in harness.gateway.calls if str(call) == f"patch {form.plural} poison"]
         assert len(written) == 1, "nothing is written in a loop"

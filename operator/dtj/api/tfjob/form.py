@@ -33,8 +33,18 @@ class TFJobForm(Form):
     port_name: ClassVar[str] = names.PORT
     # From 128 on they are retried; 42 is TensorFlow's own word for a preemption.
     exit_codes_of_errors: ClassVar[frozenset[int]] = frozenset(range(1, 128)) - {42}
+    retried_exit_codes: ClassVar[str] = "42 or from 128 on"
     replica_services: ClassVar[bool] = True
-    foreign: ClassVar[bool] = True
+    pod_defaults: ClassVar[bool] = False
+    tf_config_environment: ClassVar[str] = "cloud"
+    running_is_ready: ClassVar[bool] = True
+    kubelet_restarts: ClassVar[bool] = True
+    keeps_ended_pods: ClassVar[bool] = False
+    waits_for_evaluator: ClassVar[bool] = False
+    kubeflow_clean_up: ClassVar[bool] = True
+    kueue_integration: ClassVar[bool] = True
+    scheduling_field: ClassVar[str] = "schedulingPolicy"
+    chart_section: ClassVar[str] = "tfjob"
     status_fields: ClassVar[frozenset[str]] = status.FIELDS
     recorded_in: ClassVar[str] = names.RECORD
 
@@ -60,6 +70,11 @@ class TFJobForm(Form):
 
     def read(self, spec: JsonObject, annotations: JsonObject) -> Reading:
         return read.spec_of(spec, annotations)
+
+    def schema(self) -> JsonObject:
+        from dtj.api.tfjob import crd  # it is built from types, for which other commands do not wait
+
+        return crd.schema()
 
     def check(self, name: str, spec: JsonObject) -> tuple[Violation, ...]:
         return rules.check(name=name, spec=spec)

@@ -59,7 +59,7 @@ def _remarks(spec: JobSpec, job: Job) -> Iterator[str]:
                 f"{counted(spec.spares, 'spare')} more than the workers above: such a pod has imported all and waits. "
                 "It takes a lost worker's place at once, whose next pod becomes a spare."
             )
-    if job.form.foreign:
+    if job.form.kubelet_restarts:
         yield "Restarts begin at step 0, unless the script itself saves checkpoints; an emptyDir is empty then."
     elif spec.checkpoint is None:
         yield "spec.checkpoint is not set: restarts begin at step 0, unless the script itself saves checkpoints."
@@ -69,8 +69,9 @@ def _remarks(spec: JobSpec, job: Job) -> Iterator[str]:
 
 def _after_error(spec: JobSpec, role: Role, form: Form) -> str:
     policy = (spec.replica_specs.get(role) or ReplicaSpec()).restart_policy
-    if form.foreign and policy is RestartPolicy.EXIT_CODE:
-        return f"after exit code 42 or from 128 on, {_restart(spec, role, PodFailureClass.USER_ERROR)}; else it fails"
+    if form.retried_exit_codes and policy is RestartPolicy.EXIT_CODE:
+        again = _restart(spec, role, PodFailureClass.USER_ERROR)
+        return f"after exit code {form.retried_exit_codes}, {again}; else it fails"
     if restart_denied(spec, JobStatus(), _ended(role, PodFailureClass.USER_ERROR)) is not None:
         return "the job fails"
     limit = spec.run_policy.backoff_limit

@@ -62,7 +62,7 @@ def simulate(body: JsonObject, platform: Platform, *, namespace: str, now: datet
     where the manifest names none.
     """
     job = _begun(body, namespace=namespace)
-    if job.form.foreign:
+    if job.form.chart_section:
         platform = platform_of_tfjobs()
     cluster = _SimulatedCluster(job, platform, now)
     for _ in range(_MAX_PASSES):

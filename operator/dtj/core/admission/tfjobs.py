@@ -19,7 +19,7 @@ from dtj.core.validity import Problem
 def as_configured(job: Job, platform: Platform) -> Job:
     """A TFJob with the gang scheduler of this platform; with Kueue instead if it names a queue, and our operator is to
     queue it. Other jobs name theirs themselves."""
-    if not job.form.foreign or job.spec is None:
+    if not job.form.chart_section or job.spec is None:
         return job
     asked, queue = job.spec.scheduling, job.labels.get(kueue.QUEUE, "")
     if queue and platform.queues_tfjobs:
@@ -41,8 +41,8 @@ class Asked:
 
 def asked(job: Job) -> tuple[Asked, ...]:
     """All that a job says of its scheduling, but for the name of the scheduler."""
-    where = "schedulingPolicy" if job.form.foreign else "scheduling"
-    names = SCHEDULING if job.form.foreign else {"gang": ""}
+    where = job.form.scheduling_field
+    names = {**SCHEDULING, "gang": ""}
     given = fields_of(dig(job.raw_spec, "runPolicy", where))
     found = (
         Asked(names.get(key, key), f"spec.runPolicy.{where}.{key}", value) for key, value in given.items() if value
@@ -52,21 +52,23 @@ def asked(job: Job) -> tuple[Asked, ...]:
 
 def least_resources(job: Job) -> JsonObject:
     """What a TFJob says that its pods need before any starts; empty if that is to be counted."""
-    given = dig(job.raw_spec, "runPolicy", "schedulingPolicy", "minResources") if job.form.foreign else None
-    return fields_of(given)
+    return fields_of(dig(job.raw_spec, "runPolicy", job.form.scheduling_field, "minResources"))
 
 
 def setting(job: Job, scheduling: Scheduling) -> str:
     """Where the scheduler of a job is named, and a user or an administrator names another one."""
-    if not job.form.foreign:
-        return "runPolicy.scheduling"
-    return f"tfjob.{'kueue' if scheduling.gang is Gang.KUEUE else 'gangScheduler'} of the operator's chart"
+    section = job.form.chart_section
+    if not section:
+        return f"runPolicy.{job.form.scheduling_field}"
+    return f"{section}.{'kueue' if scheduling.gang is Gang.KUEUE else 'gangScheduler'} of the operator's chart"
 
 
 def problems(job: Job) -> tuple[Problem, ...]:
     """Why no scheduler can ever place enough pods of a TFJob."""
     scheduling = job.spec.run_policy.scheduling if job.spec is not None else None
-    if job.spec is None or not job.form.foreign or scheduling is None or scheduling.gang in (Gang.NONE, Gang.KUEUE):
+    if job.spec is None or not job.form.chart_section:
+        return ()
+    if scheduling is None or scheduling.gang in (Gang.NONE, Gang.KUEUE):
         return ()
     pods = sum(job.spec.replicas(role) for role in job.spec.roles())
     if (scheduling.min_available or 0) <= pods:

@@ -64,7 +64,7 @@ class PodRenderer:
                 **labels_of(job),
                 **job.form.replica_labels(replica.role, replica.index, decides=decides),
                 Label.ATTEMPT: str(job.attempt),
-                **({Label.INCARNATION: str(number)} if job.form.foreign and number else {}),
+                **({Label.INCARNATION: str(number)} if job.form.replica_services and number else {}),
             },
         )
         main = text(job.form.main_container(pod_spec).get("name"))
@@ -136,7 +136,7 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
         _mount_world(pod_spec, main)
     for container in _containers(pod_spec):
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    if job.form.foreign:
+    if not job.form.pod_defaults:
         pod_spec["restartPolicy"] = "Never"
         return template
     _mount_shared_memory(pod_spec, main)
@@ -179,7 +179,7 @@ def _own_object(parent: JsonObject, key: str) -> JsonObject:
 
 def _wanted(job: Job, container: JsonObject, environment: Variables) -> Variables:
     """Our variables of a container. Kubeflow's operator sets none of a sidecar, so what that says of itself stays."""
-    if not job.form.foreign or container.get("name") == job.form.container:
+    if job.form.pod_defaults or container.get("name") == job.form.container:
         return environment
     own = {text(variable.get("name")) for variable in objects(container.get("env"))}
     return {name: value for name, value in environment.items() if name not in own}
@@ -235,7 +235,7 @@ def _apply_ports(job: Job, spec: JobSpec, role: Role, main: JsonObject) -> None:
     """Declare our ports where the user did not; TensorFlow listens whether or not they are declared."""
     present = objects(main.get("ports"))
     ports = [(job.form.port_name, job.form.port(spec, role))]
-    if not job.form.foreign:
+    if job.form.pod_defaults:
         ports.append(("status", names.STATUS_PORT))
     for name, number in ports:
         if not any(port.get("name") == name or port.get("containerPort") == number for port in present):

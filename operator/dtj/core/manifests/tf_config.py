@@ -84,7 +84,7 @@ class Cluster:
         The only replica of a TFJob has none, and each of several is told that it runs in a cloud.
         """
         form = self.job.form
-        if form.foreign and sum(self.spec.replicas(role) for role in Role) == 1:
+        if form.tf_config_environment and sum(self.spec.replicas(role) for role in Role) == 1:
             return {}
         task = f'"task":{{"type":"{form.word(replica.role)}","index":{replica.index}}}'
         task += self._tail
@@ -147,7 +147,8 @@ class Cluster:
     @property
     def _tail(self) -> str:
         form = self.job.form
-        return ',"environment":"cloud"' if form.foreign and not form.dynamic_workers else ""
+        named = form.tf_config_environment if not form.dynamic_workers else ""
+        return f',"environment":"{named}"' if named else ""
 
     @cached_property
     def _length(self) -> int:

@@ -49,7 +49,7 @@ def to_stop(context: JobContext, *, all_that_run: bool = False) -> tuple[Pod, ..
 
 def keeps_sidecars(context: JobContext) -> bool:
     """Whether a pod is kept, with its logs, whose sidecars go on after its main container."""
-    return context.job.form.foreign and _policy(context) is CleanPodPolicy.NONE
+    return context.job.form.kubeflow_clean_up and _policy(context) is CleanPodPolicy.NONE
 
 
 def left_running(context: JobContext) -> tuple[Pod, ...]:
@@ -103,7 +103,7 @@ def delete_outdated(context: JobContext) -> tuple[DeletePod, ...]:
     pods that saved and left, or were taken away, say nothing any more, and a job must not fill the cluster with them.
     """
     older = [pod for pod in context.own if pod.all_containers_ended and not context.is_current(pod)]
-    if context.job.form.foreign:
+    if not context.job.form.keeps_ended_pods:
         # Of an index with two pods, Kubeflow's operator would touch neither, should the job be handed back to it.
         return tuple(DeletePod(pod.name, pod.uid) for pod in older if not pod.terminating)
     older = [pod for pod in older if not _is_previous(pod, context.job)]

@@ -33,12 +33,12 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
 
     Before that, the evaluator of a job that has succeeded may evaluate the last checkpoint.
     """
-    waits_for_evaluator = isinstance(outcome, Success) and not context.job.form.foreign
+    waits_for_evaluator = isinstance(outcome, Success) and context.job.form.waits_for_evaluator
     evaluating = _evaluators(context) if waits_for_evaluator else ()
     if evaluating and context.now >= (due := _evaluation_due(context)):
         outcome = Success(outcome.message + _cut_off(context, evaluating))
         evaluating = ()
-    limited = context.job.form.foreign and outcome.reason in _LIMITS
+    limited = context.job.form.kubeflow_clean_up and outcome.reason in _LIMITS
     at_work = {pod.uid for pod in evaluating}
     stopping = [pod for pod in to_stop(context, all_that_run=limited) if pod.uid not in at_work]
     waiting = [

@@ -156,7 +156,7 @@ _OVERWRITTEN: Final = "Restart policy in pod template will be overwritten by res
 def _warnings(context: JobContext) -> Iterator[Emit]:
     """What the users of a TFJob should know of it when it starts."""
     form = context.job.form
-    if not form.foreign:
+    if not form.kubelet_restarts:
         return
     roles = fields_of(context.job.raw_spec.get(form.roles_field)).values()
     if any(dig(role, "template", "spec", "restartPolicy") for role in roles):

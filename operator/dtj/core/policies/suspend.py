@@ -46,7 +46,7 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
 def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decision:
     """Write that the job does not run: ``status`` as before an attempt, and ``why`` as the condition Suspended."""
     counts = of_a_new_attempt(context.job.spec, status.replica_statuses, context.holding)
-    if context.job.form.foreign and not context.own:
+    if not context.job.form.keeps_ended_pods and not context.own:
         # Others look for a resumed job's pods by their first names, which are free again.
         counts = {role: count.model_copy(update={"restarts": {}}) for role, count in counts.items()}
         status = status.model_copy(update={"first_attempt": status.attempt})

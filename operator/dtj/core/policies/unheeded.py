@@ -31,7 +31,8 @@ def _scheduling(context: JobContext) -> Iterator[str]:
     gang = context.gang.gang if context.gang is not None else Gang.NONE
     ignored = [each.place for each in tfjobs.asked(context.job) if not _is_obeyed(context, gang, each)]
     if ignored and gang is Gang.NONE:
-        remedy = ": set tfjob.gangScheduler of the operator's chart" if context.job.form.foreign else ""
+        section = context.job.form.chart_section
+        remedy = f": set {section}.gangScheduler of the operator's chart" if section else ""
         yield f"no effect: {', '.join(ignored)}, because the pods are scheduled one by one{remedy}"
     elif ignored:
         yield f"no effect: {', '.join(ignored)}, which {gang} does not read"
@@ -39,7 +40,7 @@ def _scheduling(context: JobContext) -> Iterator[str]:
 
 def _is_obeyed(context: JobContext, gang: Gang, asked: tfjobs.Asked) -> bool:
     """Whether the scheduler reads a field. The pods of a DistributedTrainingJob have its priority class in any case."""
-    if asked.field == "priorityClassName" and not context.job.form.foreign:
+    if asked.field == "priorityClassName" and context.job.form.pod_defaults:
         return True
     if gang is Gang.KUEUE and asked.field == "minAvailable":
         pods = sum(context.spec.replicas(role) for role in context.spec.roles())
@@ -58,7 +59,7 @@ def _templates(context: JobContext) -> Iterator[str]:
     }
     for place, owner in {"spec": raw, **roles}.items():
         template = fields_of(owner.get("template"))
-        for field in ("hostname", *(() if form.foreign else ("subdomain",))):
+        for field in ("hostname", *(("subdomain",) if form.pod_defaults else ())):
             if dig(template, "spec", field):
                 yield f"no effect: {place}.template.spec.{field}, which is the name of the replica"
         if dig(template, "metadata", "finalizers"):
