@@ -10,8 +10,10 @@ from typing import Final
 import pytest
 
 from builders import at, job
+from dtj.api.form import DTJ, Form
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Reason
+from dtj.api.tfjob.form import TFJOB
 from dtj.core.blockers import RECOVERED
 from dtj.core.observed import Blocker, Pod
 from dtj.kube.observed import pod_from
@@ -118,6 +120,12 @@ class TestReadiness:
         status["containerStatuses"] = [told("trainer", RUNS, ready=True)]
         found = pod_from_object({**made, "status": status})
         assert pod_from(found).ready == (gate == "True")
+
+    @pytest.mark.parametrize(("form", "ready"), [(DTJ, False), (TFJOB, True)], ids=["job", "tfjob"])
+    def test_is_that_of_its_phase_for_a_tfjob_where_no_kubelet_says_more(self, form: Form, *, ready: bool) -> None:
+        assert pod_from(pod_from_object({**body(), "status": {"phase": "Running"}}), form).ready == ready
+        unready: JsonObject = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}
+        assert not pod_from(pod_from_object({**body(), "status": unready}), form).ready
 
     def test_is_lost_with_the_node_of_which_nothing_is_heard(self) -> None:
         made = body()
