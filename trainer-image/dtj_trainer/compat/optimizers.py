@@ -55,24 +55,37 @@ def reduced(how: str, gradients: Sequence[Any]) -> list[Any]:
     Args:
         how: `SUM` or `MEAN`.
     """
-    given, gradients = gradients, [one.values if _has_rows_of_all(one) else one for one in gradients]
+    return by_rows(lambda given: _reduced(how, given), gradients)
+
+
+def _reduced(how: str, gradients: Sequence[Any]) -> list[Any]:
     found: dict[int, Any] = {}
     # TensorFlow sums several tensors together, if they are of one type.
     for dtype in dict.fromkeys(one.dtype for one in gradients if one is not None):
         places = [place for place, one in enumerate(gradients) if one is not None and one.dtype == dtype]
         sums = tf.distribute.get_replica_context().all_reduce(how, [gradients[place] for place in places])
         found.update(zip(places, sums, strict=True))
+    return [found.get(place) for place in range(len(gradients))]
+
+
+def by_rows(reduce: Callable[[list[Any]], Sequence[Any]], gradients: Sequence[Any]) -> list[Any]:
+    """Gradients over all replicas, of which those of rows that all replicas have are summed row by row.
+
+    Such rows are embeddings of positions. On one device each is there once. TensorFlow would put those of all replicas
+    one behind the other, and Keras' optimizers square what is there several times before they sum it.
+
+    Args:
+        reduce: gradients -> the same over all replicas.
+    """
+    alike = [_has_rows_of_all(one) for one in gradients]
+    sums = reduce([one.values if same else one for one, same in zip(gradients, alike, strict=True)])
     return [
-        tf.IndexedSlices(found[place], one.indices, one.dense_shape) if _has_rows_of_all(one) else found.get(place)
-        for place, one in enumerate(given)
+        tf.IndexedSlices(sum_, one.indices, one.dense_shape) if same else sum_
+        for one, same, sum_ in zip(gradients, alike, sums, strict=True)
     ]
 
 
 def _has_rows_of_all(gradient: Any) -> bool:
-    """Whether it is one of rows of a weight, and all replicas have the same rows, such as embeddings of positions.
-
-    On one device each of these rows is there once; Keras squares what is there several times before it sums.
-    """
     if not isinstance(gradient, tf.IndexedSlices) or isinstance(gradient.indices, tf.__internal__.EagerTensor):
         return False
     return next(parts_of_replica(gradient.indices), None) is None

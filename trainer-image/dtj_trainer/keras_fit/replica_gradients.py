@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, keras3
-from dtj_trainer.compat.optimizers import reduced, weights_of
+from dtj_trainer.compat.optimizers import by_rows, reduced, weights_of
 from dtj_trainer.compat.tensorflow import components, parts_of_replica
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import counted_here, here, part_of_whole, several
@@ -126,9 +126,16 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
     return original(optimizer, grads, trainable_variables)
 
 
-def _all_reduce_sum_gradients(original: Any, optimizer: Any, pairs: list[Any]) -> list[Any]:
+def _all_reduce_sum_gradients(original: Any, optimizer: Any, pairs: Any) -> Any:
     """In `fit`, the gradients are those of the whole batch already."""
-    return pairs if are_of_whole_batch() else original(optimizer, pairs)
+    if are_of_whole_batch() or tf.distribute.get_replica_context() is None:
+        return pairs
+    gradients, weights = zip(*pairs, strict=True)
+
+    def reduce(given: list[Any]) -> list[Any]:
+        return [one for one, _ in original(optimizer, list(zip(given, weights, strict=True)))]
+
+    return list(zip(by_rows(reduce, gradients), weights, strict=True))
 
 
 def check_finite(original: Any, optimizer: Any, gradients: list[Any]) -> Any:
