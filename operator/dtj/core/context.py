@@ -21,6 +21,7 @@ from dtj.core.admission.schedulers import disrupted_at
 from dtj.core.admission.workloads import gives_nodes, inactive_queue
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.tf_config import Cluster
+from dtj.core.membership import World, told_of_members, world_of
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import PodEnd, PodFailureClass, ends_of, was_taken_away, with_restart_by_kubelet
@@ -37,7 +38,6 @@ from dtj.core.replicas import (
 )
 from dtj.core.status import is_ready, recorded_completions, recorded_replacements, true_since
 from dtj.core.validity import Problem, problems
-from dtj.core.world import World, told_of_members, world_of
 
 REJECTION_TTL: Final = timedelta(seconds=60)
 """For how long a template stays rejected: the admission policy that refused it may have been fixed since."""

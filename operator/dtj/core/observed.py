@@ -97,7 +97,7 @@ class Pod:
     blocker: Blocker | None = None
     created_at: datetime | None = None
     world: str = ""
-    """Which replicas it knows to train together, as :class:`dtj.core.world.World` writes it."""
+    """Which replicas it knows to train together, as :class:`dtj.core.membership.World` writes it."""
 
     @property
     def main_container_ended(self) -> bool:

@@ -18,17 +18,17 @@ from dtj.core.actions import Decision, Plan
 from dtj.core.context import JobContext
 from dtj.core.observed import Observed
 from dtj.core.policies import (
-    cleanup,
+    admission,
+    clean_pod_policy,
     deadlines,
     elastic,
-    gang,
+    elastic_members,
     invalid,
     kueue_default_queue,
     kueue_multikueue,
     kueue_queue,
     kueue_reporting,
     managed_twice,
-    members,
     name_collision,
     network_policy,
     pods,
@@ -37,10 +37,10 @@ from dtj.core.policies import (
     stale_status,
     stall,
     straggler,
-    success,
+    success_policy,
     suspend,
     tensorboard,
-    ttl,
+    ttl_after_finished,
 )
 
 Policy: TypeAlias = Callable[[JobContext], Decision | None]
@@ -52,11 +52,11 @@ BEFORE_DEADLINES: Final[tuple[Policy, ...]] = (
     # Touch nothing while pods are newer than the status that we know: another operator may lead by now.
     stale_status.wait_for_status,
     # Most of what follows depends on which gang schedulers there are.
-    gang.discover,
+    admission.discover,
     # What an earlier pass decided about the end stands, whatever is seen now.
-    success.finish_as_recorded,
+    success_policy.finish_as_recorded,
     # A success counts even if the job is to be suspended, or is late.
-    success.succeed,
+    success_policy.succeed,
     # The user's wish to suspend comes before anything that could start pods or fail the job.
     suspend.suspend,
     # A time limit holds for jobs that cannot start as well: invalid, queued, blocked.
@@ -74,7 +74,7 @@ WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     # Kueue says when the job runs, and takes its quota back.
     kueue_queue.hold_until_admitted,
     # An incomplete gang gives back what it holds, before its pods are taken for lost.
-    gang.release_incomplete,
+    admission.release_incomplete,
     # A new number of workers changes the members, or restarts all: losses of the old attempt do not matter any more.
     elastic.resize,
     # A restart that was recorded goes on even if the pod that caused it has been deleted.
@@ -96,10 +96,10 @@ WHILE_RUNNING: Final[tuple[Policy, ...]] = (
 
 FINISHED: Final[tuple[Policy, ...]] = (
     # The PodGroup or Workload of a job that ended before this process began may still be there.
-    gang.find_after_the_end,
+    admission.find_after_the_end,
     # Pods may still have to be stopped; only then does the time to live count.
-    cleanup.stop_before_ttl,
-    ttl.delete_when_expired,
+    clean_pod_policy.stop_before_ttl,
+    ttl_after_finished.delete_when_expired,
 )
 """Policies of a job that has ended."""
 
@@ -128,9 +128,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
             decision = _first(WHILE_RUNNING, context) or Decision()
             decision = decision.then(
                 *deadlines.wake_ups(context),
-                *members.wake_ups(context),
+                *elastic_members.wake_ups(context),
                 *straggler.wake_ups(context),
-                *gang.look_again(context),
+                *admission.look_again(context),
             )
     decision = decision or Decision()
     if decision.final:
@@ -142,7 +142,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         *tensorboard.alongside(context, decision),
         *network_policy.after_the_end(context),
         *service.after_the_end(context),
-        *gang.after_the_end(context),
+        *admission.after_the_end(context),
         *kueue_reporting.alongside(context, decision),
     )
 
@@ -150,10 +150,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
 def _unreadable(context: JobContext) -> Plan:
     """A manifest that this operator cannot read, such as one of a newer version. Kueue gets its quota back."""
     if context.job.status.terminal:
-        decision = Decision.of(*cleanup.stop_pods(context, cleanup.to_stop(context)), *service.after_the_end(context))
+        decision = Decision.of(
+            *clean_pod_policy.stop_pods(context, clean_pod_policy.to_stop(context)), *service.after_the_end(context)
+        )
     else:
         decision = kueue_queue.take_back(context) or invalid.keep_out(context, context.problems)
-    return (*decision.actions, *kueue_reporting.alongside(context, decision), *gang.find_unreadable(context))
+    return (*decision.actions, *kueue_reporting.alongside(context, decision), *admission.find_unreadable(context))
 
 
 def _first(policies: Iterable[Policy], context: JobContext) -> Decision | None:

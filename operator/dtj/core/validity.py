@@ -26,9 +26,9 @@ from dtj.core.manifests.accelerators import (
     slice_hosts,
 )
 from dtj.core.manifests.tf_config import Cluster, Delivery
+from dtj.core.membership import has_world
 from dtj.core.platform import Platform
 from dtj.core.replicas import TRAINING_ROLES
-from dtj.core.world import has_world
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.status import Progress
+from dtj.core.membership import World, has_world, told_of_members, world_of
 from dtj.core.observed import Pod, SeenProgress, Silence
 from dtj.core.platform import Platform
 from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name
 from dtj.core.status import is_ready
-from dtj.core.world import World, has_world, told_of_members, world_of
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState

@@ -15,10 +15,10 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label
 from dtj.api.spec import MAX_REPLICAS, Role
 from dtj.core.admission.discovery import APIS
+from dtj.core.membership import World
 from dtj.core.observed import Child, GangObject
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
-from dtj.core.world import World
 from dtj.kube.gateway import SERVICES
 from dtj.kube.informer import Informer
 from dtj.kube.observed import LARGEST_STATUS, claim_from, gang_from, network_policy_from, pod_from, service_from

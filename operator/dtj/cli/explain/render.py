@@ -21,13 +21,13 @@ from dtj.cli.common.terminal import Exit, say, write
 from dtj.cli.explain.simulation import UID, Simulation, simulate
 from dtj.client.checks import Manifest, check_documents
 from dtj.client.manifest_files import Document
+from dtj.core.membership import has_world
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
 from dtj.core.policies.budgets import restart_denied
 from dtj.core.policies.restart_scope import requires_full_restart, requires_predecessor_gone
 from dtj.core.replicas import Replica
-from dtj.core.world import has_world
 
 _LOSS_EXIT: Final = 3
 """An exit code that stands for errors in general: none that is known to be hopeless."""

@@ -16,8 +16,8 @@ from dtj.client import ApiError, AsyncClient, job_names
 from dtj.client.logs import MAX_AT_ONCE, LogNote, LogSelection, read_logs
 from dtj.client.overview import Event, aggregated, all_of, part
 from dtj.client.pods import JobPod, owned, selector_of
+from dtj.core.membership import world_of
 from dtj.core.replicas import deciding_replica
-from dtj.core.world import world_of
 from dtj.kube.gateway import CLAIMS, EVENTS, NODES, PODS, SERVICES, Resource
 from dtj.kube.records import plain_from_object, pod_from_object
 

@@ -29,7 +29,7 @@ from dtj.client.pods import JobPod
 from dtj.client.watching import OUTAGE_SECONDS
 from dtj.core.context import JobContext
 from dtj.core.pod_state import PodState, replica_of, state_text, stopped_on_request
-from dtj.core.policies import members
+from dtj.core.policies import elastic_members
 from dtj.core.replicas import Replica
 from dtj.core.status import is_ready
 from dtj.kube.errors import ApiError, NotFound, Unavailable
@@ -361,11 +361,11 @@ def _members_that_wait(overview: Overview, context: JobContext | None) -> Iterat
     status = overview.job.status
     if context is None or context.world is None or overview.pods.unread or status.terminal or not status.start_time:
         return
-    in_place = members.in_place(context)
+    in_place = elastic_members.in_place(context)
     for replica in sorted(context.outsiders):
         first = "for the first answer of the launcher; after 60 s all start again"
         yield f"{replica.hostname} waits {_what_for(context, replica) if in_place else first}"
-    for replica, due in (members.lost(context) if in_place else {}).items():
+    for replica, due in (elastic_members.lost(context) if in_place else {}).items():
         if due is None:
             yield f"{replica.hostname} is not ready; the others wait for it, since fewer than minReplicas would be left"
         else:

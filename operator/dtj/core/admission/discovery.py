@@ -1,6 +1,6 @@
 """Which gang scheduler a job uses: the APIs that are known, those that the cluster serves, and what the job wants.
 
-Also when the APIs are looked for again; :mod:`dtj.core.policies.gang` asks for the first look.
+Also when the APIs are looked for again; :mod:`dtj.core.policies.admission` asks for the first look.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dtj.api import quantities
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, digest_of, fields_of, objects
 from dtj.api.spec import Gang, JobSpec
-from dtj.core import memory_increase
+from dtj.core import on_out_of_memory
 from dtj.core.admission import tfjobs
 from dtj.core.observed import GangApi
 
@@ -61,7 +61,7 @@ _TOLD_MIN_RESOURCES: Final = _TOLD_RESOURCES - {Gang.KUEUE}
 def size(job: Job, spec: JobSpec, api: GangApi | None) -> str:
     """What a gang's object says of the job: where this differs, it is changed, or created again."""
     roles = ",".join(f"{role}={spec.replicas(role)}" for role in spec.roles())
-    memory = memory_increase.in_words(job, spec) if api is not None and api.gang in _TOLD_RESOURCES else ""
+    memory = on_out_of_memory.in_words(job, spec) if api is not None and api.gang in _TOLD_RESOURCES else ""
     said = tfjobs.least_resources(job) if api is not None and api.gang in _TOLD_MIN_RESOURCES else {}
     more = {"memory": memory, "resources": digest_of(said) if said else ""}
     return ";".join((roles, f"min={least(spec)}", *(f"{key}={value}" for key, value in more.items() if value)))

@@ -10,14 +10,14 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, extend, fields_of, items_of, object_at, objects, text
 from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
-from dtj.core import memory_increase
+from dtj.core import on_out_of_memory
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.environment import environment, merged_environment, with_environment
 from dtj.core.manifests.metadata import claim_name, labels_of, metadata_of
 from dtj.core.manifests.tf_config import Cluster, Variables
+from dtj.core.membership import World, has_world, world_of
 from dtj.core.platform import Platform, keeps_in_memory
 from dtj.core.replicas import TRAINING_ROLES, Replica, base_name, deciding_replica, incarnation, pod_name
-from dtj.core.world import World, has_world, world_of
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> No
 def _apply_more_memory(job: Job, spec: JobSpec, role: Role, main: JsonObject) -> None:
     """What a role gets whose pods were killed for lack of memory."""
     resources = object_at(main, "resources") if "resources" in main else {}
-    for kind, memory in memory_increase.raised(job, spec, role, resources).items():
+    for kind, memory in on_out_of_memory.raised(job, spec, role, resources).items():
         object_at(resources, kind)["memory"] = memory
 
 

@@ -12,7 +12,7 @@ from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.conditions import pods_ready
 from dtj.core.context import JobContext
 from dtj.core.outcome import Failure
-from dtj.core.policies import gang, stall
+from dtj.core.policies import admission, stall
 from dtj.core.policies.finish import finish
 from dtj.core.status import time_after
 from dtj.core.status_update import counted
@@ -63,7 +63,7 @@ def _late(context: JobContext) -> Failure | None:
     due = _start_due(context)
     if due is None or context.now < due:
         return None
-    found = (*context.problems, *gang.problems(context))
+    found = (*context.problems, *admission.problems(context))
     ready = pods_ready(context, counted(context))
     if ready.status == "True" and not found:
         return None

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dtj.api.spec import Role
 from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.context import JobContext
-from dtj.core.policies import backoff, members
+from dtj.core.policies import elastic_members, restart_wait
 from dtj.core.policies.attempt import begin_attempt
 
 
 def resize(context: JobContext) -> Decision | None:
     """Change the members while the pods live, if the launcher can do that. Else begin an attempt with the new number of
     workers; until then the recorded number stays as it is."""
-    if members.in_place(context):
-        return members.change(context)
+    if elastic_members.in_place(context):
+        return elastic_members.change(context)
     how = _resized(context)
     if how is None:
         return None
-    unknown = members.seconds_until_known(context)
+    unknown = elastic_members.seconds_until_known(context)
     if unknown > 0:
         return Decision.of(RequeueAfter(unknown))
     status = context.job.status
-    wait = context.seconds_until(backoff.next_attempt(status, context.now))
+    wait = context.seconds_until(restart_wait.next_attempt(status, context.now))
     return Decision.of(RequeueAfter(wait)) if wait > 0 else begin_attempt(context, "Normal", how, status)
 
 

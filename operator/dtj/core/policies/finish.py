@@ -18,8 +18,8 @@ from dtj.core.messages import first_few
 from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, Success
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import cleanup, gang, service, ttl
-from dtj.core.policies.cleanup import seconds_until_given_up, stop_pods, to_stop
+from dtj.core.policies import admission, clean_pod_policy, service, ttl_after_finished
+from dtj.core.policies.clean_pod_policy import seconds_until_given_up, stop_pods, to_stop
 from dtj.core.status import format_deadline, format_time, true_since, without_unreported_progress
 from dtj.core.status_update import counted, write
 
@@ -69,8 +69,8 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
     return Decision.write(with_conditions(context, status, desired)).then(
         Emit("Normal" if succeeded else "Warning", outcome.reason, met.message),
         *_kept(context),
-        *((RequeueAfter(0.0),) if service.drop(context) or gang.end(context) else ()),
-        *ttl.kept(context),
+        *((RequeueAfter(0.0),) if service.drop(context) or admission.end(context) else ()),
+        *ttl_after_finished.kept(context),
     )
 
 
@@ -82,7 +82,7 @@ def _now_for(context: JobContext, outcome: Success | Failure, pod: Pod) -> datet
 
 def _kept(context: JobContext) -> tuple[Emit, ...]:
     """Who looks for what still holds a GPU is told of the pods that go on."""
-    kept = cleanup.left_running(context)
+    kept = clean_pod_policy.left_running(context)
     if not kept:
         return ()
     words = (

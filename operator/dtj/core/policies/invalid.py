@@ -9,27 +9,27 @@ from dtj.api.names import Reason
 from dtj.core.actions import Decision, Delete, Emit
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.policies import gang
+from dtj.core.policies import admission
 from dtj.core.status_update import write
 from dtj.core.validity import Problem
 
 
 def report_problems(context: JobContext) -> Decision | None:
     """Report what is wrong with the job; nothing is created. Kueue would reserve quota for a job that cannot start."""
-    found = (*context.problems, *gang.problems(context))
+    found = (*context.problems, *admission.problems(context))
     return keep_out(context, found) if found else None
 
 
 def keep_out(context: JobContext, found: Iterable[Problem]) -> Decision:
     """Report what is wrong, take the job out of its queue, and look for a gang scheduler that may come."""
-    return report_invalid(context, found).then(*_leave_queue(context), *gang.look_again(context))
+    return report_invalid(context, found).then(*_leave_queue(context), *admission.look_again(context))
 
 
 def _leave_queue(context: JobContext) -> tuple[Delete, ...]:
     """Ask for nothing more for a job that is wrong and has no pod. A Workload that others made is theirs to delete."""
     if context.has_something_to_stop or not context.problems or context.job.prebuilt_workload:
         return ()
-    return gang.drop(context)
+    return admission.drop(context)
 
 
 def report_invalid(context: JobContext, found: Iterable[Problem]) -> Decision:

@@ -12,7 +12,7 @@ from dtj.core.actions import Decision, Plan, Update
 from dtj.core.admission import workloads
 from dtj.core.context import JobContext
 from dtj.core.observed import GangObject
-from dtj.core.policies import gang, kueue_priorities, kueue_reporting, ttl
+from dtj.core.policies import admission, kueue_priorities, kueue_reporting, ttl_after_finished
 from dtj.core.policies.invalid import keep_out
 from dtj.core.policies.kueue_queue import ask_why, into_queue, queued_because, take_back
 from dtj.core.policies.name_collision import report_workload_of_others
@@ -39,13 +39,13 @@ def _dispatch(context: JobContext) -> Decision:
     Once a worker cluster has admitted the copy, the status is the copy's, and only MultiKueue writes it.
     """
     if context.job.status.terminal:
-        return ttl.delete_when_expired(context) or Decision()
-    asked = gang.discover(context)
+        return ttl_after_finished.delete_when_expired(context) or Decision()
+    asked = admission.discover(context)
     if asked is not None:
         return asked
     if context.spec.run_policy.suspend:
-        return hold(context, context.job.status, SUSPENDED_BY_USER).then(*gang.drop(context))
-    found = (*context.problems, *gang.problems(context))
+        return hold(context, context.job.status, SUSPENDED_BY_USER).then(*admission.drop(context))
+    found = (*context.problems, *admission.problems(context))
     queued = context.gang is not None and context.gang.gang is Gang.KUEUE and workloads.queue_of(context.spec)
     if not found and not queued:
         found = (_NO_QUEUE,)

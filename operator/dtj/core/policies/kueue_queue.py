@@ -15,7 +15,7 @@ from dtj.core.context import JobContext
 from dtj.core.messages import MAX_NOTE, cut
 from dtj.core.observed import Flavor, GangApi, GangObject
 from dtj.core.policies import kueue_priorities
-from dtj.core.policies.gang import new_gang
+from dtj.core.policies.admission import new_gang
 from dtj.core.policies.kueue_reporting import fits
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.pods import check_template

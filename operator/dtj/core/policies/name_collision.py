@@ -10,7 +10,7 @@ from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.messages import first_few
 from dtj.core.outcome import CLOCKS_DIFFER
-from dtj.core.policies.backoff import at_most_later
+from dtj.core.policies.restart_wait import at_most_later
 from dtj.core.replicas import base_name, replicas
 from dtj.core.status_update import counted, write
 

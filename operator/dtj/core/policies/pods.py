@@ -23,9 +23,18 @@ from dtj.core.context import REJECTION_TTL, JobContext
 from dtj.core.manifests.metadata import claim
 from dtj.core.pod_creation import FirstPods, creations
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import cleanup, gang, members, network_policy, service, stall, straggler, unheeded
-from dtj.core.policies.backoff import seconds_until_due
+from dtj.core.policies import (
+    admission,
+    clean_pod_policy,
+    elastic_members,
+    ignored_fields,
+    network_policy,
+    service,
+    stall,
+    straggler,
+)
 from dtj.core.policies.invalid import report_invalid
+from dtj.core.policies.restart_wait import seconds_until_due
 from dtj.core.replicas import Replica
 from dtj.core.status import format_time, recorded_completions
 from dtj.core.status_update import counted, obstructed, write
@@ -45,11 +54,11 @@ def run(context: JobContext) -> Decision:
     stale = context.gang_object
     of_gang = [replica for replica in wanted if not context.replaced_alone(replica)]
     if of_gang and stale is not None and (stale.terminating or stale.size != context.gang_size):
-        return Decision.of(*gang.fit(context))
+        return Decision.of(*admission.fit(context))
     starting = context.job.status.start_time is None
     status = counted(context, starting=frozenset(wanted))
     if starting:
-        began = {"start_time": format_time(context.now), "attempt": context.attempt, "gang": gang.name(context)}
+        began = {"start_time": format_time(context.now), "attempt": context.attempt, "gang": admission.name(context)}
         status = status.model_copy(update=began)
     ready = pods_ready(context, status)
     if ready.status == "True":
@@ -58,14 +67,19 @@ def run(context: JobContext) -> Decision:
     stalled = stall.condition(context)
     recorded = write(context, status, DesiredConditions(pods_ready=ready, progress_stalled=stalled))
     if starting:
-        recorded = recorded.then(*unheeded.told(context))
+        recorded = recorded.then(*ignored_fields.told(context))
     # The others know that a surplus pod is no member before it is deleted.
-    created = (*members.tell(context), *_stop_outdated(context), *_before_pods(context), *creations(context, wanted))
+    created = (
+        *elastic_members.tell(context),
+        *_stop_outdated(context),
+        *_before_pods(context),
+        *creations(context, wanted),
+    )
     # How many replicas the pods of an attempt know of is recorded before the first of them exists.
     made = recorded.after(*created) if context.current else recorded.then(*created)
     changed = recorded.status is not None
     return made.then(
-        *cleanup.delete_outdated(context),
+        *clean_pod_policy.delete_outdated(context),
         *_events(context, wanted, starting=starting, changed=changed),
         *_stall_event(context, stalled, changed=changed),
         *(straggler.events(context) if changed else ()),
@@ -98,7 +112,7 @@ def _before_pods(context: JobContext) -> tuple[Action, ...]:
         *network_policy.before_pods(context),
         *_checkpoint_claim(context),
         *service.before_pods(context),
-        *gang.before_pods(context),
+        *admission.before_pods(context),
     )
 
 
@@ -110,8 +124,8 @@ def _checkpoint_claim(context: JobContext) -> tuple[Create, ...]:
 
 def _stop_outdated(context: JobContext) -> Plan:
     """What still runs of older incarnations, and of replicas that the status records as completed."""
-    recorded = recorded_completions(context.job.status) if not cleanup.keeps_sidecars(context) else ()
-    return cleanup.stop(
+    recorded = recorded_completions(context.job.status) if not clean_pod_policy.keeps_sidecars(context) else ()
+    return clean_pod_policy.stop(
         context,
         (
             pod

@@ -21,10 +21,10 @@ from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import backoff, budgets, members, pods
+from dtj.core.policies import budgets, elastic_members, pods, restart_wait
 from dtj.core.policies.attempt import begin_attempt
-from dtj.core.policies.evidence import Evidence
 from dtj.core.policies.finish import finish
+from dtj.core.policies.free_restarts import Evidence
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.restart_scope import (
     in_order,
@@ -32,7 +32,7 @@ from dtj.core.policies.restart_scope import (
     requires_full_restart,
     requires_predecessor_gone,
 )
-from dtj.core.policies.success import decide
+from dtj.core.policies.success_policy import decide
 from dtj.core.replicas import TRAINING_ROLES, Replica, replicas
 from dtj.core.status import format_deadline
 from dtj.core.status_update import counted, write
@@ -47,16 +47,16 @@ def restart_as_recorded(context: JobContext) -> Decision | None:
     restart = context.job.status.pending_restart
     if restart is None or any(ended.pod.name == restart.pod for ended in _losses(context)):
         return None
-    due, status = backoff.pending_due(restart, context.now), context.job.status
+    due, status = restart_wait.pending_due(restart, context.now), context.job.status
     if context.now < due:
         return _wait(context, restart.message, due, status)
-    charged = _charged(Evidence(context), status, backoff.class_of(restart), restart.role)
+    charged = _charged(Evidence(context), status, restart_wait.class_of(restart), restart.role)
     return begin_attempt(context, "Warning", restart.message, charged)
 
 
 def recover(context: JobContext) -> Decision | None:
     """Bring lost replicas back alone if the others can go on meanwhile; else all start again from the checkpoint."""
-    spec = members.spec_for_restarts(context)
+    spec = elastic_members.spec_for_restarts(context)
     lost = in_order(spec, (*_losses(context), *_vanished(context)))
     if not lost:
         return None
@@ -70,8 +70,8 @@ def recover(context: JobContext) -> Decision | None:
 def restart_if_predecessor_hangs(context: JobContext) -> Decision | None:
     """All start again if a replica cannot come back alone, since the one before has not ended for certain."""
     for replica in context.missing:
-        may_go_on = any(not pod.main_container_ended for pod in backoff.predecessors(context, replica))
-        given_up = backoff.seconds_until_predecessor_gone(context, replica) <= 0
+        may_go_on = any(not pod.main_container_ended for pod in restart_wait.predecessors(context, replica))
+        given_up = restart_wait.seconds_until_predecessor_gone(context, replica) <= 0
         if requires_predecessor_gone(context.spec, replica) and given_up and may_go_on:
             why = f"{replica.hostname} hangs, and may still command the others"
             return begin_attempt(context, "Warning", why, context.job.status)
@@ -88,7 +88,7 @@ def _charged(evidence: Evidence, status: JobStatus, failure_class: PodFailureCla
 
 
 def _losses(context: JobContext) -> tuple[PodEnd, ...]:
-    spec = members.spec_for_restarts(context)
+    spec = elastic_members.spec_for_restarts(context)
     outcome = decide(spec, context.pod_ends, context.completed, context.members)
     return outcome.ends if isinstance(outcome, PodLosses) else ()
 
@@ -144,7 +144,7 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
     """All start again, or the job has failed. The first end is the one that is charged: the others follow from it."""
     status, now = context.job.status, context.now
     first, restart = losses.first, status.pending_restart
-    if first.failure_class is PodFailureClass.PEER_LOST and now < (due := backoff.cause_due(first, now)):
+    if first.failure_class is PodFailureClass.PEER_LOST and now < (due := restart_wait.cause_due(first, now)):
         # Who pays, and whether anybody can, is not known yet.
         return _wait(context, losses.message, due, status.model_copy(update={"pending_restart": None}))
     evidence = Evidence(context)
@@ -155,10 +155,10 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
         return finish(context, denied)
     noted = status.model_copy(update={"root_cause": budgets.known_cause(status, first)})
     if restart is not None and restart.pod == first.pod.name:
-        due = backoff.pending_due(restart, now)
+        due = restart_wait.pending_due(restart, now)
     else:
-        due = backoff.due(status, first, all_at_once=True, now=now)
-        noted = noted.model_copy(update={"pending_restart": backoff.pending(first, losses.message, due)})
+        due = restart_wait.due(status, first, all_at_once=True, now=now)
+        noted = noted.model_copy(update={"pending_restart": restart_wait.pending(first, losses.message, due)})
     if now < due:
         return _wait(context, losses.message, due, noted)
     charged = _charged(evidence, noted, first.failure_class, first.pod.role)
@@ -181,7 +181,7 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
     An end is charged when it is seen; its backoff is recorded with it, and holds the next pod back.
     """
     status, now = context.job.status, context.now
-    evidence, following = Evidence(context), dict[Replica, backoff.NextPod]()
+    evidence, following = Evidence(context), dict[Replica, restart_wait.NextPod]()
     latest = max(_restart_times(context), default=None)
     blamed: PodEnd | None = None
     peer_paid = False  # a lost peer is charged once, however many lost it
@@ -192,7 +192,7 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
         if replica is None:
             continue
         peer_lost = ended.failure_class is PodFailureClass.PEER_LOST
-        if peer_lost and now < (known := backoff.cause_due(ended, now)):
+        if peer_lost and now < (known := restart_wait.cause_due(ended, now)):
             waits.append(context.seconds_until(known))
             continue
         ended = evidence.judged(ended)
@@ -202,12 +202,12 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
             continue
         if denied is not None:
             return finish(context, denied)
-        due = max(now, backoff.due(status, ended, all_at_once=False, now=now))
+        due = max(now, restart_wait.due(status, ended, all_at_once=False, now=now))
         peer_paid = peer_paid or peer_lost
         if not follows:
             status = _charged(evidence, status, ended.failure_class, ended.pod.role)
             blamed = blamed if ended.by_infrastructure else ended
-        following[replica] = backoff.NextPod(due, scheduled_before=context.was_scheduled(ended.pod))
+        following[replica] = restart_wait.NextPod(due, scheduled_before=context.was_scheduled(ended.pod))
         if len(following) <= MAX_EVENTS:
             when = f" at {format_deadline(due)}" if due > now else ""
             message = f"{PodLosses((ended,)).message}; it starts again alone{when}"
@@ -218,15 +218,15 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
     if more := len(following) - len(events):
         message = f"{more:,} more replicas were lost, and each starts again alone"
         events.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
-    update: dict[str, object] = {"replica_statuses": backoff.replaced(status, following)}
+    update: dict[str, object] = {"replica_statuses": restart_wait.replaced(status, following)}
     if blamed is not None:
         update["root_cause"] = root_cause(blamed)
     status = status.model_copy(update=update)
     waiting = DesiredCondition("False", Reason.WAITING_FOR_PODS, events[-1].message)
-    world = members.following(context, following) if members.in_place(context) else None
+    world = elastic_members.following(context, following) if elastic_members.in_place(context) else None
     if world is not None:
         status = status.model_copy(update={"world": world.recorded()})
-        events.append(members.announcement(context, world))
+        events.append(elastic_members.announcement(context, world))
     recorded = with_conditions(context, status, DesiredConditions(pods_ready=waiting))
     return Decision.write(recorded).then(*events, RequeueAfter(0.0))
 
@@ -237,6 +237,6 @@ def _restart_times(context: JobContext) -> Iterator[datetime]:
         if not context.replaced_alone(replica):
             continue
         pod = context.pod_of(replica)
-        moment = backoff.restart_due(context, replica) if pod is None else pod.created_at
+        moment = restart_wait.restart_due(context, replica) if pod is None else pod.created_at
         if moment is not None and (pod is None or not pod.main_container_ended):
             yield moment

@@ -17,7 +17,7 @@ from dtj.core.actions import Action, Create, Delete, Kind
 from dtj.core.context import JobContext
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.manifests.tf_config import may_be_config_map_of
-from dtj.core.policies import cleanup, replica_services
+from dtj.core.policies import clean_pod_policy, replica_services
 
 
 def before_pods(context: JobContext) -> tuple[Action, ...]:
@@ -58,7 +58,7 @@ def drop(context: JobContext) -> tuple[Action, ...]:
 
 def after_the_end(context: JobContext) -> tuple[Action, ...]:
     """The Service goes with the end of the job, whatever its clean-up policy: a cluster holds some thousands."""
-    return () if not context.job.status.terminal or cleanup.to_stop(context) else drop(context)
+    return () if not context.job.status.terminal or clean_pod_policy.to_stop(context) else drop(context)
 
 
 def service_selector(job: Job, attempt: int) -> dict[str, str]:

@@ -20,7 +20,7 @@ from dtj.api.status import MAX_STRAGGLERS
 from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.observed import Straggler
-from dtj.core.policies import backoff, members
+from dtj.core.policies import elastic_members, restart_wait
 from dtj.core.progress import progress
 from dtj.core.replicas import Replica
 from dtj.core.status import format_time
@@ -95,14 +95,14 @@ def replace_slow_member(context: JobContext) -> Decision | None:
     slow = _slowest(context)
     if slow is None or context.now < _next(context):
         return None
-    following = members.following(context, {slow})
+    following = elastic_members.following(context, {slow})
     if following is None or slow in following.members:
         return None  # no spare waits
     status = counted(context)
-    counts = backoff.replaced(status, {slow: backoff.NextPod(context.now)})
+    counts = restart_wait.replaced(status, {slow: restart_wait.NextPod(context.now)})
     now = {"replica_statuses": counts, "straggler_replaced_time": format_time(context.now)}
     # The next pass tells the others, and then deletes the pod.
-    return members.record(context, following, status.model_copy(update=now), *events(context))
+    return elastic_members.record(context, following, status.model_copy(update=now), *events(context))
 
 
 def wake_ups(context: JobContext) -> Iterable[RequeueAfter]:
@@ -114,7 +114,7 @@ def wake_ups(context: JobContext) -> Iterable[RequeueAfter]:
 def _slowest(context: JobContext) -> Replica | None:
     """The slowest member that a spare may replace."""
     elastic = context.spec.elastic
-    if elastic is None or elastic.on_straggler is not OnStraggler.REPLACE or not members.in_place(context):
+    if elastic is None or elastic.on_straggler is not OnStraggler.REPLACE or not elastic_members.in_place(context):
         return None
     by_name = {each.hostname: each for each in context.members or () if each.role is Role.WORKER}
     return next((by_name[each.hostname] for each in context.observed.stragglers if each.hostname in by_name), None)
@@ -123,7 +123,7 @@ def _slowest(context: JobContext) -> Replica | None:
 def _next(context: JobContext) -> datetime:
     """When the next exchange may be."""
     latest = parse_time(context.job.status.straggler_replaced_time)
-    due = backoff.at_most_later(latest + INTERVAL if latest is not None else None, INTERVAL, context.now)
+    due = restart_wait.at_most_later(latest + INTERVAL if latest is not None else None, INTERVAL, context.now)
     return due or context.now
 
 

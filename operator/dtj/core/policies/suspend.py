@@ -9,7 +9,7 @@ from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, DeletePod, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.policies import gang, service
+from dtj.core.policies import admission, service
 from dtj.core.replicas import worker_selector
 from dtj.core.status import of_a_new_attempt, ready_text, without_unreported_progress
 from dtj.core.status_update import write
@@ -22,7 +22,7 @@ def suspend(context: JobContext) -> Decision | None:
     if not context.spec.run_policy.suspend or not (context.has_something_to_stop or not context.problems):
         return None
     stopping = stop_all(context, SUSPENDED_BY_USER)
-    return stopping if context.has_something_to_stop else stopping.then(*gang.drop(context))
+    return stopping if context.has_something_to_stop else stopping.then(*admission.drop(context))
 
 
 def stop_all(context: JobContext, why: DesiredCondition) -> Decision:

@@ -9,7 +9,7 @@ import pytest
 
 from dtj.api.names import Condition, Reason
 from dtj.core.observed import Phase
-from dtj.core.policies.evidence import FREE_IN_A_ROW
+from dtj.core.policies.free_restarts import FREE_IN_A_ROW
 from world import World, running
 
 TWO = {"worker": 2}

@@ -15,8 +15,8 @@ from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import MAX_REPLICAS
 from dtj.core.actions import DeletePod, PatchStatus, RequeueAfter, TellPod
+from dtj.core.membership import world_of
 from dtj.core.observed import Phase
-from dtj.core.world import world_of
 from support.elastic_world import elastic, trains
 
 LEAVE = ("digits-worker-2", "digits-worker-3")

@@ -23,7 +23,7 @@ from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.observed import GangApi
 from dtj.core.pod_creation import FirstPods
-from dtj.core.policies import cleanup, kueue_default_queue
+from dtj.core.policies import clean_pod_policy, kueue_default_queue
 from dtj.core.status import all_together
 from dtj.core.status_update import counted, obstructed, write
 from dtj.core.validity import Problem
@@ -136,7 +136,7 @@ def find_unreadable(context: JobContext) -> tuple[LookForGangs, ...]:
 def after_the_end(context: JobContext) -> tuple[Action, ...]:
     """The PodGroup goes with the end of the job. The end does not wait for it: an upgrade of the cluster may have taken
     its API away, or an administrator the right to it."""
-    if not context.job.status.terminal or cleanup.to_stop(context):
+    if not context.job.status.terminal or clean_pod_policy.to_stop(context):
         return ()
     again = (RequeueAfter(discovery.LOOK_AGAIN_SECONDS),) if _is_cut_off(context) else ()
     return (*map(BestEffort, end(context)), *again)

@@ -11,7 +11,7 @@ from dtj.core.observed import Phase
 from dtj.core.outcome import PodLosses, Success
 from dtj.core.pod_failure import PodFailureClass, ends_of
 from dtj.core.pod_state import replica_of
-from dtj.core.policies.success import decide
+from dtj.core.policies.success_policy import decide
 from world import running
 
 WITH_CHIEF: Final = {"chief": 1, "worker": 1}

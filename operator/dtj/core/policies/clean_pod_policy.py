@@ -16,7 +16,7 @@ from dtj.core.observed import Pod
 from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, ends_of
 from dtj.core.pod_state import by_attempt, replica_of
 from dtj.core.policies import sidecars
-from dtj.core.policies.backoff import STUCK
+from dtj.core.policies.restart_wait import STUCK
 from dtj.core.replicas import incarnation, pod_name
 from dtj.core.status import true_since
 

@@ -22,14 +22,14 @@ from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, Emit, RequeueAfter, TellPod
 from dtj.core.conditions import DesiredConditions, pods_ready, with_conditions
 from dtj.core.context import JobContext
+from dtj.core.membership import World
 from dtj.core.messages import first_few
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import backoff
+from dtj.core.policies import restart_wait
 from dtj.core.progress import progress
 from dtj.core.replicas import TRAINING_ROLES, Replica, possible_members, training_replicas
 from dtj.core.status import is_ready, true_since
 from dtj.core.status_update import counted
-from dtj.core.world import World
 
 FIRST_WORD: Final = timedelta(seconds=60)
 """By when a launcher has answered for the first time: it is asked each 10 s, and TensorFlow has to be imported."""
@@ -110,7 +110,7 @@ def following(context: JobContext, lost: Iterable[Replica] = ()) -> World | None
     waiting = sorted(_waiting(context) & possible - world.members)
     stay = world.members & possible
     stay -= _given_up(context, stay, context.now)
-    known = (each for each in _unready(context) if backoff.restart_due(context, each) is not None)
+    known = (each for each in _unready(context) if restart_wait.restart_due(context, each) is not None)
     silent = (replica_of(pod) for pod in context.current if pod.silent)
     gone = frozenset(each for each in (*lost, *known, *silent) if each in stay and each.role is Role.WORKER)
     spares = max(0, len(waiting) - max(0, most - len(stay)))
@@ -208,7 +208,7 @@ def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
     if context.spec.strategy not in COLLECTIVE:
         return
     for replica in sorted(_unready(context)):
-        since = backoff.restart_due(context, replica) or _unready_since(context)
+        since = restart_wait.restart_due(context, replica) or _unready_since(context)
         if since is not None:
             yield replica, since + timedelta(seconds=elastic.shrink_after_seconds)
 
