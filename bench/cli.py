@@ -27,10 +27,6 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "dtj --version": (["--version"], {}),
     "dtj st<Tab>": ([], {"_DTJ_COMPLETE": "bash_complete", "COMP_WORDS": "dtj st", "COMP_CWORD": "1"}),
     "dtj run --<Tab>": ([], {"_DTJ_COMPLETE": "bash_complete", "COMP_WORDS": "dtj run --", "COMP_CWORD": "2"}),
-    "dtj explain --field spec.r<Tab>": (
-        [],
-        {"_DTJ_COMPLETE": "bash_complete", "COMP_WORDS": "dtj explain --field spec.r", "COMP_CWORD": "3"},
-    ),
     "dtj validate examples/digits.yaml": (["validate", "examples/digits.yaml"], {}),
     "dtj explain examples/digits.yaml": (["explain", "examples/digits.yaml"], {}),
 }
