@@ -14,6 +14,8 @@ from functools import partial
 from itertools import groupby
 from typing import Final, TypeAlias
 
+from pydantic import JsonValue
+
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, fields_of, lacking, merge_patch_between, objects, paths
 from dtj.api.names import Annotation, Reason
@@ -464,11 +466,11 @@ def _changed(change: Change) -> Resource:
     return resource_of(change.kind) if isinstance(change, Delete | Update) else PODS
 
 
-def _told(field: object) -> set[tuple[str, ...]]:
+def _told(field: JsonValue) -> set[tuple[str, ...]]:
     """What a field of a Workload's status says: of each condition its type and status, of each set of pods its number.
     How times and messages are written is left to the API server."""
     keys = ("type", "status", "name", "count")
-    return {tuple(str(each.get(key)) for key in keys) for each in objects(field)}  # type: ignore[arg-type]
+    return {tuple(str(each.get(key)) for key in keys) for each in objects(field)}
 
 
 def _failed(action: Create | CreatePod | Delete | DeletePod | ReadPriorityClass, error: ApiError) -> Emit:

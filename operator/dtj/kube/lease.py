@@ -240,10 +240,10 @@ class Lease:
             "renewTime": moment,
         }
         if holder and holder != _holder(lease):
+            spec["acquireTime"], spec["leaseTransitions"] = moment, 0
             transitions = dig(lease, "spec", "leaseTransitions")
-            spec["acquireTime"] = moment
-            counted = isinstance(transitions, int) and transitions < _MOST_TRANSITIONS
-            spec["leaseTransitions"] = transitions + 1 if counted else 0  # type: ignore[operator]
+            if isinstance(transitions, int) and transitions < _MOST_TRANSITIONS:
+                spec["leaseTransitions"] = transitions + 1
         return spec
 
     async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:

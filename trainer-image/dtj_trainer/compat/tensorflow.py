@@ -27,7 +27,7 @@ except ImportError as error:
     raise incompatible(str(error), library="tensorflow") from None
 
 _SUMS = ("all_reduce", "batch_all_reduce", "all_reduce_indexed_slices")
-_OF_SUMMED = ("_get", "_dense_var_to_tensor", "value", "read_value", "assign", "assign_add", "assign_sub")
+_OF_SUMMED = ("_dense_var_to_tensor", "value", "read_value", "assign", "assign_add", "assign_sub")
 _CHANCE = ("Random", "TruncatedNormal", "Multinomial", "RngReadAndSkip")
 """Words in the names of operations that draw numbers."""
 _CALLED = ("f", "then_branch", "else_branch")
@@ -63,14 +63,17 @@ def summed_variables_here() -> Iterator[None]:
     Outside of a replica, such a variable cannot be added to, and to read it asks all other processes.
     """
     kind = private(values, "SyncOnReadVariable", library="tensorflow")
-    before = {name: private(kind, name, library="tensorflow") for name in _OF_SUMMED}
 
-    def here(name: str) -> Callable[..., Any]:
-        return lambda variable, *given, **more: getattr(components(variable)[0], name)(*given, **more)
+    def here(variable: Any) -> Any:
+        return components(variable)[0]
 
-    for name in _OF_SUMMED[1:]:
-        setattr(kind, name, here(name))
-    kind._get = lambda variable: components(variable)[0]
+    def by(name: str) -> Callable[..., Any]:
+        return lambda variable, *given, **more: getattr(here(variable), name)(*given, **more)
+
+    instead = {"_get": here, **{name: by(name) for name in _OF_SUMMED}}
+    before = {name: private(kind, name, library="tensorflow") for name in instead}
+    for name, function in instead.items():
+        setattr(kind, name, function)
     try:
         yield
     finally:

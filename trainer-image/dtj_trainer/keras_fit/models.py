@@ -29,6 +29,7 @@ from dtj_trainer.training.loss_division import (
     Parts,
     Tried,
     agreeing,
+    by_row,
     compared,
     division,
     off,
@@ -333,7 +334,7 @@ def _mirrored(values: Any) -> Any:
     if not isinstance(values, tf.Tensor) or not values.dtype.is_floating:
         return values
     signs = np.where(np.isin(np.arange(values.shape[0]), (0, 2, 5)), -1, 1)
-    return values * tf.reshape(tf.cast(signs, values.dtype), [-1, *[1] * (values.shape.rank - 1)])
+    return values * by_row(signs, values)
 
 
 def _of_numbers(whole: Any, first: Any, rest: Any, *, share: float) -> Parts:

@@ -128,7 +128,7 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
 
 def _all_reduce_sum_gradients(original: Any, optimizer: Any, pairs: Any) -> Any:
     """In `fit`, the gradients are those of the whole batch already."""
-    if are_of_whole_batch() or tf.distribute.get_replica_context() is None:
+    if are_of_whole_batch():
         return pairs
     gradients, weights = zip(*pairs, strict=True)
 

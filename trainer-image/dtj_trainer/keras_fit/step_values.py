@@ -114,9 +114,9 @@ def update_mean(original: Callable[..., Any], metric: Any, values: Any, sample_w
     if here.share is None or here.by_batch or not (of_function or here.model is not None):
         return original(metric, values, sample_weight)
     one_number = sample_weight is None and _is_number(values) and not values.shape.rank
-    if one_number and not of_function and here.noted is not None:
-        here.noted.means.append(values)
     if one_number and not of_function:
+        if here.noted is not None:
+            here.noted.means.append(values)
         # The batch counts once, also on a replica without examples.
         here.once_a_batch = [*here.once_a_batch, metric]
         place, here.measured = here.measured, here.measured + 1

@@ -19,7 +19,7 @@ import tensorflow as tf
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.training.drawing import drawing_alike
-from dtj_trainer.training.loss_division import Parts, agreeing, off, rows_of, times
+from dtj_trainer.training.loss_division import Parts, agreeing, by_row, off, rows_of, times
 
 log = logging.getLogger(__name__)
 
@@ -186,8 +186,7 @@ def _moved(one: Any, by: Any) -> Any:
     """Each row moved by so many times the largest number, where they are numbers with a fraction."""
     if not _is_dense(one) or not one.dtype.is_floating:
         return tf.identity(one)
-    largest = tf.reduce_max(tf.abs(one))
-    return one + largest * tf.reshape(tf.cast(by, one.dtype), [-1, *[1] * (one.shape.rank - 1)])
+    return one + tf.reduce_max(tf.abs(one)) * by_row(by, one)
 
 
 def _is_dense(one: Any) -> bool:

@@ -328,9 +328,14 @@ def times(values: Any, factors: Any) -> Any:
             known = one.ragged_rank == 1 and one.flat_values.shape.rank == 1
             rows = tf.cast(tf.gather(factors, one.value_rowids()), one.dtype)
             return one.with_flat_values(one.flat_values * rows) if known else one
-        return _with_mask_of(one, one * tf.reshape(tf.cast(factors, one.dtype), [-1, *[1] * (one.shape.rank - 1)]))
+        return _with_mask_of(one, one * by_row(factors, one))
 
     return keras.tree.map_structure(lambda one: None if one is None else scaled(one), values)
+
+
+def by_row(numbers: Any, one: Any) -> Any:
+    """A number for each row of a dense tensor, in its type and with as many dimensions."""
+    return tf.reshape(tf.cast(numbers, one.dtype), [-1, *[1] * (one.shape.rank - 1)])
 
 
 def division(model: Any, compute: Compute, examples: tuple[Any, Any, Any], *, known: Parts | None = None) -> Parts:
