@@ -186,6 +186,17 @@ ROWS = {
         ),
         EQUAL,
     ),
+    # Behind the end of data whose length nobody knows, a step has no examples at all.
+    "metrics that a step updates, data of unknown length": Row(
+        Sample(
+            feed="rows().filter(lambda *_: True).batch(B)",
+            compiled=(("metrics", "['mae']"),),
+            own=_step("self.compute_loss(x=x, y=y, y_pred=p)", returned="tracked(self, loss, y, p)"),
+            examples=33,
+            epochs=2,
+        ),
+        EQUAL,
+    ),
     "sum of inputs alone": Row(Sample(**_INPUTS, own=_step("tf.reduce_sum(tf.square(p - x[:, :1]))")), EQUAL),
     "pairs of inputs alone": Row(Sample(**_INPUTS, own=_step(_PAIRS)), REFUSED),
     # The number of replicas is one within a step.
