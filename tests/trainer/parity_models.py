@@ -312,9 +312,15 @@ MODELS: dict[str, Callable[[], Any]] = {
         layers.ReLU(), layers.Flatten(), layers.Dense(1), inputs=keras.Input((8, 64)), optimizer=SGD(0.001), loss="mse"
     ),
     # Metrics.
-    "metric_of_maxima": lambda: dense(metrics=[parts.Largest()]),
+    "metric_of_maxima": lambda: dense(metrics=[parts.Largest(), parts.Smallest(), parts.Spread()]),
+    "metric_of_the_last": lambda: dense(metrics=[parts.Newest()]),
     "metrics": lambda: dense(
-        metrics=["accuracy", keras.metrics.MeanIoU(CLASSES, sparse_y_pred=False, name="iou"), parts.Positive()],
+        metrics=[
+            "accuracy",
+            keras.metrics.MeanIoU(CLASSES, sparse_y_pred=False, name="iou"),
+            parts.Positive(),
+            parts.Hits(),
+        ],
         weighted_metrics=[keras.metrics.SparseTopKCategoricalAccuracy(2, name="top")],
     ),
     "area_under_curve": lambda: dense(

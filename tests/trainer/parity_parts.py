@@ -52,7 +52,77 @@ class Largest(keras.metrics.Metric):
         self.found.assign(ops.maximum(self.found, ops.max(ops.abs(y_pred))))
 
     def result(self) -> Any:
-        return self.found
+        return self.found + 0.0
+
+
+class Hits(keras.metrics.Metric):
+    """How many answers are right; its result is its variable, as in the guide of Keras."""
+
+    def __init__(self) -> None:
+        super().__init__(name="hits")
+        self.hits = self.add_weight(name="hits", initializer="zeros")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        right = ops.equal(ops.argmax(y_pred, axis=-1), ops.cast(y_true, "int64"))
+        self.hits.assign_add(ops.sum(ops.cast(right, "float32")))
+
+    def result(self) -> Any:
+        return self.hits
+
+
+class Smallest(keras.metrics.Metric):
+    """The smallest distance of an output from zero, which begins at infinity."""
+
+    def __init__(self) -> None:
+        super().__init__(name="smallest")
+        self.found = self.add_weight(name="found", initializer=keras.initializers.Constant(float("inf")))
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.found.assign(ops.minimum(self.found, ops.min(ops.abs(y_pred))))
+
+    def result(self) -> Any:
+        return self.found + 0.0
+
+    def reset_state(self) -> None:
+        self.found.assign(float("inf"))
+
+
+class Spread(keras.metrics.Metric):
+    """How many examples there were, and how far the means of batches are apart: of whole batches alone."""
+
+    def __init__(self) -> None:
+        super().__init__(name="spread")
+        self.examples = self.add_weight(name="examples", initializer="zeros")
+        self.high = self.add_weight(name="high", initializer=keras.initializers.Constant(-1e3))
+        self.low = self.add_weight(name="low", initializer=keras.initializers.Constant(1e3))
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        mean = ops.mean(y_pred[:, 0])
+        self.examples.assign_add(ops.cast(ops.shape(y_pred)[0], "float32"))
+        self.high.assign(ops.maximum(self.high, mean))
+        self.low.assign(ops.minimum(self.low, mean))
+
+    def result(self) -> Any:
+        return (self.high - self.low) / self.examples * 100
+
+    def reset_state(self) -> None:
+        self.examples.assign(0)
+        self.high.assign(-1e3)
+        self.low.assign(1e3)
+
+
+class Newest(keras.metrics.Metric):
+    """Of the last batch alone."""
+
+    def __init__(self) -> None:
+        super().__init__(name="newest")
+        self.found = self.add_weight(name="found", initializer="zeros")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.found.assign(ops.mean(y_pred[:, 0]))
+
+    def result(self) -> Any:
+        return self.found + 0.0
 
 
 class Positive(keras.metrics.Metric):

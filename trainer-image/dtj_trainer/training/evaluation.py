@@ -6,6 +6,7 @@ Imports TensorFlow.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,10 @@ class EvaluationStep:
         inputs, labels, *weights = examples
         outputs = self._forward(inputs, **self._training)
         return self._objective.loss(outputs, labels, weights[0] if weights else None, inputs)[1]
+
+    def joined(self, one: Any, other: Any) -> Any:
+        """The sums of two batches, or of several, as one."""
+        return (self._own or self._objective).joined(one, other)
 
     def means(self, sums: Any) -> dict[str, float]:
         """The metrics by name, of sums over any number of batches."""
@@ -94,7 +99,9 @@ class Evaluation:
 
 def _by_sums(step: EvaluationStep) -> Callable[[Iterable[Any]], dict[str, float]]:
     sums = tf.function(step.sums, reduce_retracing=True, autograph=False)
-    return lambda batches: step.means(sum(sums(examples).numpy().astype("float64") for examples in batches))
+    return lambda batches: step.means(
+        reduce(step.joined, (sums(examples).numpy().astype("float64") for examples in batches), np.zeros(step.size))
+    )
 
 
 class Validator:
@@ -174,7 +181,7 @@ class Validator:
             while done < self._rounds:
                 began = time.monotonic()
                 for _ in range(min(ahead, self._rounds - done)):
-                    sums += self._round(batches)
+                    sums = self._step.joined(sums, self._round(batches))
                     done += 1
                 alive()
                 stop, ahead = self._agree(stops(), steps_within(_MAX_ROUNDS, ahead / (time.monotonic() - began)))
@@ -204,6 +211,7 @@ class Validator:
                 "device; give a smaller --batch-size",
                 restart_may_help=True,
             ) from None
+        # Each replica has places of its own.
         return sum(part.astype(np.float64) for part in parts)
 
     def _reading(self) -> Reading:

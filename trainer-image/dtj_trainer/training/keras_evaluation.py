@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -15,7 +16,6 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.metric_values import DefaultMetric, numbers
-from dtj_trainer.training.objective import unpacked
 from dtj_trainer.training.test_step import metrics_of, updating
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,9 @@ class KerasEvaluation:
         returned: Mapping[str, Any] = {}
         for last in batches:
             first = last if first is None else first
-            returned = self._model.test_on_batch(*unpacked(last), reset_metrics=False, return_dict=True)
+            returned = self._model.test_on_batch(
+                *keras.utils.unpack_x_y_sample_weight(last), reset_metrics=False, return_dict=True
+            )
         return self._of_all_batches(first, last) if self._is_own else numbers(returned)
 
     def _of_all_batches(self, first: Any, last: Any) -> dict[str, float]:

@@ -19,6 +19,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.utils import unpack_x_y_sample_weight
 
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
@@ -34,13 +35,9 @@ from dtj_trainer.training.global_batch_loss import GlobalBatchLoss, over_replica
 from dtj_trainer.training.layers import added_times
 from dtj_trainer.training.loss_division import EXAMPLES, ChangesModel, Parts, division, part_of
 from dtj_trainer.training.metric_values import (
-    check_added_up,
-    check_sums_from_zero,
-    flat,
-    is_sum,
+    Join,
+    MetricSums,
     numbers,
-    size_of,
-    values_of,
 )
 from dtj_trainer.training.test_step import OwnTestStep
 
@@ -91,15 +88,18 @@ class CompiledObjective:
         self._replace_losses()
         sample = next(iter(data.validation(batch=2)))
         # What a user's code raises here, it would raise in the midst of the first step.
-        guarded(name, "computing its loss and metrics", lambda: keras3.build_by(model, unpacked(sample)))
+        guarded(
+            name,
+            "computing its loss and metrics",
+            lambda: keras3.build_by(model, unpack_x_y_sample_weight(sample)),
+        )
         self._division = Parts.NONE
         self._added = added
         """How the losses that layers add divide, in their order."""
         self._outputs = self._output_names()
         self._default = default if default is not None and not self._compiled_metrics() else None
         self._variables = [variable for metric in self._metrics() for variable in metric.variables]
-        check_sums_from_zero(name, self._metrics())
-        guarded(name, "computing its metrics", lambda: self._check_that_metrics_add_up(sample))
+        self._metric_sums = guarded(name, "computing its metrics", lambda: self._sums_of_metrics(sample))
         self._of_all = [False] * len(self._variables)
         """Which of them need the examples of all replicas."""
         self._others: Any = None
@@ -114,7 +114,9 @@ class CompiledObjective:
         if keras3.overrides(model, "test_step"):
             with self.by_batch():
                 self.test_step = guarded(name, "calling its test_step", lambda: OwnTestStep(name, model, sample))
-        self.size = 2 + len(self._outputs) + (2 if self._default else 0) + size_of(self._variables)
+        self._at = 2 + len(self._outputs) + (2 if self._default else 0)
+        """Where the metrics begin among the sums."""
+        self.size = self._at + self._metric_sums.size
         """How many sums there are."""
 
     def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,8 +135,16 @@ class CompiledObjective:
             sums += [once(one) for one in of_all]
         elif self._default:
             sums += self._default.sums(labels, outputs, self._exact[0].mask)
-        gained = flat(self._gained_over_replicas(outputs, labels, weights, inputs))
-        return total, tf.stop_gradient(tf.concat([tf.stack(sums), *gained], axis=0))
+        gained = self._metric_sums.vector(self._gained_over_replicas(outputs, labels, weights, inputs))
+        return total, tf.stop_gradient(tf.concat([tf.stack(sums), gained], axis=0))
+
+    def joined(self, one: Any, other: Any) -> Any:
+        """The sums of two calls of `loss`, or of several, as one."""
+        return self._metric_sums.joined(one, other)
+
+    def add_to(self, variable: Any, sums: Tensor) -> None:
+        """Puts what `loss` gave into a variable that starts at zero, on this replica."""
+        self._metric_sums.add_to(variable, sums)
 
     @property
     def _gathers(self) -> bool:
@@ -213,14 +223,11 @@ class CompiledObjective:
         sums = np.asarray(sums, np.float64)
         examples = float(sums[1]) or math.nan
         found = {"loss": float(sums[0]) / examples}
-        at = 2
-        for name in self._outputs:
-            found[name] = float(sums[at]) / examples
-            at += 1
+        found |= {name: float(value) / examples for name, value in zip(self._outputs, sums[2:], strict=False)}
         if self._default:
-            found[self._default.name] = float(sums[at]) / (float(sums[at + 1]) or math.nan)
-            at += 2
-        return self._results(values_of(sums[at:], self._variables)) | found
+            total, number = sums[self._at - 2 : self._at]
+            found[self._default.name] = float(total) / (float(number) or math.nan)
+        return self._results(self._metric_sums.values(sums[self._at :])) | found
 
     def _replace_losses(self) -> None:
         def exact(loss: Any) -> Any:
@@ -258,7 +265,7 @@ class CompiledObjective:
         # No more than a device of the training takes at once.
         size = min(EXAMPLES, max(2, batch // self._replicas))
         self._others = iter(examples_to_try(data, batch=size))
-        inputs, labels, weights = unpacked(next(self._others))
+        inputs, labels, weights = unpack_x_y_sample_weight(next(self._others))
         outputs = self._evaluated(inputs)
         size = tf.nest.flatten(inputs)[0].shape[0]
         each = sum(map(bytes_of, keras.tree.flatten(outputs))) // size
@@ -315,7 +322,7 @@ class CompiledObjective:
             return
         due = [one for one in self._looks if one <= step]
         self._looks = self._looks[len(due) :]
-        inputs, labels, weights = examples = part_of(unpacked(next(self._others)), self._tried)
+        inputs, labels, weights = examples = part_of(unpack_x_y_sample_weight(next(self._others)), self._tried)
         if self._divides:
             if self._own_division(examples, known=self._division) is not self._division:
                 raise self._wrong(f"{type(self._model).__name__}.compute_loss", self._division, step)
@@ -390,7 +397,8 @@ class CompiledObjective:
         at = 0
         for metric in self._metrics():
             end = at + len(metric.variables)
-            of_all = not all(map(is_sum, whole[at:end], parts[0][at:end], parts[1][at:end]))
+            found = zip(self._metric_sums.joins[at:end], *(gained[at:end] for gained in (whole, *parts)), strict=True)
+            of_all = not all(join.is_of(*values) for join, *values in found)
             self._of_all[at:end] = [of_all] * (end - at)
             at = end
         agreed = of_each_replica(self._strategy, zlib.crc32(bytes(self._of_all)))
@@ -423,18 +431,15 @@ class CompiledObjective:
         known += [] if losses is None else losses.metrics
         return [metric.name for metric in model.metrics if all(metric is not one for one in known)]
 
-    def _check_that_metrics_add_up(self, sample: Any) -> None:
-        """That a metric of a user's gains the same from the same examples, whatever it has seen before."""
-        if not self._variables:
-            return
-        inputs, labels, weights = unpacked(sample)
-        outputs = self._evaluated(inputs)
-        once = self._gained(outputs, labels, weights, inputs)
-        twice = self._gained(outputs, labels, weights, inputs, before=once)
-        at = 0
-        for metric in self._metrics():
-            part = slice(at, at := at + len(metric.variables))
-            check_added_up(self._name, metric, once[part], twice[part])
+    def _sums_of_metrics(self, sample: Any) -> MetricSums:
+        inputs, labels, weights = unpack_x_y_sample_weight(sample)
+        outputs = self._evaluated(inputs) if self._variables else None
+
+        def after(before: Sequence[Tensor], part: slice) -> list[Tensor]:
+            return self._gained(*part_of((outputs, labels, weights, inputs), part), before=before)
+
+        owners = [metric for metric in self._metrics() for _ in metric.variables]
+        return MetricSums(self._name, list(zip(owners, self._variables, strict=True)), after)
 
     def _gained_over_replicas(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> list[Tensor]:
         """What this replica adds to each variable of the metrics in a step."""
@@ -443,24 +448,31 @@ class CompiledObjective:
             return self._gained(outputs, labels, weights, inputs)
         needed = inputs if keras3.overrides(self._model, "compute_metrics") else None
         every = self._gained(*whole.gathered((outputs, labels, weights, needed)))
-        every = [once(one) for one in every]
+        joins = self._metric_sums.joins
+        every = [once(one) if join is Join.SUM else one for join, one in zip(joins, every, strict=True)]
         if all(self._of_all):
             return every
         here = self._gained(outputs, labels, weights, inputs)
         return [one if of_all else other for one, other, of_all in zip(every, here, self._of_all, strict=True)]
 
     def _gained(
-        self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor, *, before: list[Tensor] | None = None
+        self,
+        outputs: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        inputs: Tensor,
+        *,
+        before: Sequence[Tensor] | None = None,
     ) -> list[Tensor]:
         """What each variable of the metrics is after these examples.
 
         Args:
-            before: what it was; None: zero.
+            before: what it was; None: as it is before any.
         """
         if not self._variables:
             return []
         model = self._model
-        before = before or [tf.zeros(variable.shape, variable.dtype) for variable in self._variables]
+        before = self._metric_sums.start if before is None else before
         with keras.StatelessScope(state_mapping=list(zip(self._variables, before, strict=True))) as scope:
             if keras3.overrides(model, "compute_metrics"):
                 type(model).compute_metrics(model, inputs, labels, outputs, sample_weight=weights)
@@ -476,7 +488,8 @@ class CompiledObjective:
                 results = {metric.name: metric.result() for metric in self._metrics()}
             else:
                 results = keras3.metrics_of(self._model).result()
-        return numbers(results)
+            # In here: a metric may return a variable of its own.
+            return numbers(results)
 
 
 _WAS = {
@@ -485,9 +498,3 @@ _WAS = {
     Parts.MEAN: "the mean over the examples",
     Parts.SUM: "the sum over the examples",
 }
-
-
-def unpacked(examples: Any) -> tuple[Any, Any, Any]:
-    """Inputs, labels and the weights of the examples, which may be None."""
-    inputs, labels, *weights = examples
-    return inputs, labels, weights[0] if weights else None

@@ -98,7 +98,7 @@ class SynchronousLoop:
         found = [round(float(value)) for value in first]
         at = min((number for number in found if number), default=None)
         return StepResult(
-            metrics=Measured(sums, self._objective.means),
+            metrics=Measured(sums, self._objective.means, self._objective.joined),
             steps=steps,
             stop=stop > 0,
             save=save > 0,
@@ -191,7 +191,7 @@ class SynchronousLoop:
         with one_replica(), self._draws.differing(), tf.GradientTape() as tape:
             outputs = self._forward(inputs, **self._training)
             loss, sums = self._objective.loss(outputs, labels, weights[0] if weights else None, inputs)
-            self._sums.assign_add(sums)
+            self._objective.add_to(self._sums, sums)
             if not self._skipping:
                 self._note(loss)
             scaled = self._optimizer.scale_loss(loss)

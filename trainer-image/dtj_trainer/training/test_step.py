@@ -18,14 +18,8 @@ from dtj_trainer import two_kerases
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
-from dtj_trainer.training.metric_values import (
-    check_added_up,
-    check_sums_from_zero,
-    flat,
-    numbers,
-    size_of,
-    values_of,
-)
+from dtj_trainer.training.loss_division import part_of
+from dtj_trainer.training.metric_values import MetricSums, numbers
 
 Tensor = Any
 
@@ -47,22 +41,17 @@ class OwnTestStep:
         self._model = model
         self._sample = sample
         self._step = rewritten(model.test_step)
-        calls: list[tuple[Any, tuple[Any, ...], Mapping[str, Any]]] = []
-
-        def noting(metric: Any, update: Callable[..., Any], *values: Any, **options: Any) -> Any:
-            calls.append((metric, values, options))
-            return update(*values, **options)
-
         # Some metrics make their variables when they are first called.
         self._after(sample, {})
         self._metrics = metrics_of(model)
-        variables = {id(variable): variable for metric in self._metrics for variable in metric.variables}
-        self._variables = list(variables.values())
-        check_sums_from_zero(name, self._metrics)
-        with updating(self._metrics, noting):
-            self._after(sample, _zeros(self._variables))
-        self._check_that_metrics_add_up(name, calls)
-        self.size = size_of(self._variables)
+        owned = {id(variable): (metric, variable) for metric in self._metrics for variable in metric.variables}
+        self._variables = [variable for _, variable in owned.values()]
+
+        def after(before: Sequence[Tensor], part: slice) -> list[Tensor]:
+            return self._after(part_of(sample, part), self._given(before))
+
+        self._metric_sums = MetricSums(name, list(owned.values()), after)
+        self.size = self._metric_sums.size
         self._of_one_batch = self._names_of_one_batch()
         if not self.means(np.ones(self.size)):
             raise UsageError(
@@ -77,11 +66,15 @@ class OwnTestStep:
 
     def sums(self, examples: Any) -> Tensor:
         """What a whole batch adds to the sums: float32, [size]."""
-        return tf.concat(flat(self._after(examples, _zeros(self._variables))), axis=0)
+        return self._metric_sums.vector(self._after(examples, self._given(self._metric_sums.start)))
+
+    def joined(self, one: Any, other: Any) -> Any:
+        """The sums of two batches, or of several, as one."""
+        return self._metric_sums.joined(one, other)
 
     def means(self, sums: Any) -> dict[str, float]:
         """The metrics by name."""
-        _, shown = self._finally(values_of(np.asarray(sums, np.float64), self._variables), self._sample)
+        _, shown = self._finally(self._metric_sums.values(sums), self._sample)
         return {name: value for name, value in shown.items() if name not in self._of_one_batch}
 
     def _after(self, examples: Any, metrics: Mapping[int, tuple[Any, Tensor]]) -> list[Tensor]:
@@ -113,8 +106,7 @@ class OwnTestStep:
         def leaving(_metric: Any, _update: Callable[..., Any], *_values: Any, **_options: Any) -> None:
             return None
 
-        metrics = {id(one): (one, value) for one, value in zip(self._variables, values, strict=True)}
-        with updating(self._metrics, leaving), self._with_values(metrics):
+        with updating(self._metrics, leaving), self._with_values(self._given(values)):
             returned = self._step(examples)
             result = self._model.get_metrics_result()
             shown = result if set(result) == set(returned) else returned
@@ -122,27 +114,13 @@ class OwnTestStep:
 
     def _names_of_one_batch(self) -> list[str]:
         """What it returns that depends on the batch, and not on metrics alone."""
-        ones = values_of(np.ones(self.size), self._variables)
+        ones = self._metric_sums.values(np.ones(self.size))
         first = tf.nest.map_structure(lambda part: part[:1], self._sample)
         (one, _), (other, _) = (self._finally(ones, examples) for examples in (self._sample, first))
         return [name for name in one if name not in other or not np.array_equal(one[name], other[name], equal_nan=True)]
 
-    def _check_that_metrics_add_up(self, name: object, calls: Sequence[tuple[Any, Any, Any]]) -> None:
-        for metric in self._metrics:
-            of_metric = [(values, options) for one, values, options in calls if one is metric]
-            values, found = [zero for _, zero in _zeros(metric.variables).values()], []
-            for _ in range(2):
-                given = {id(one): (one, value) for one, value in zip(metric.variables, values, strict=True)}
-                with self._with_values(given) as read:
-                    for arguments, options in of_metric:
-                        metric.update_state(*arguments, **options)
-                    values = [read(variable) for variable in metric.variables]
-                found.append(values)
-            check_added_up(name, metric, *found)
-
-
-def _zeros(variables: Sequence[Any]) -> dict[int, tuple[Any, Tensor]]:
-    return {id(one): (one, tf.zeros(one.shape, one.dtype)) for one in variables}
+    def _given(self, values: Sequence[Tensor]) -> dict[int, tuple[Any, Tensor]]:
+        return {id(one): (one, value) for one, value in zip(self._variables, values, strict=True)}
 
 
 def metrics_of(model: Any) -> list[Any]:
