@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from secrets import token_hex
@@ -29,16 +29,12 @@ from dtj.core.platform import Platform, platform_of_tfjobs
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.metrics import Metrics
 from dtj.kube.client import KubeGateway
-from dtj.kube.gateway import JOBS
 from dtj.kube.lease import Lease
 from dtj.kube.tfjob_schema import keeps_record
 
 log = logging.getLogger("dtj.app")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-_ABANDON_SECONDS = 2.0
-"""How long the watch and the engine may take to drop everything when the lease is lost; others wait 5 s for that."""
 
 
 async def run(settings: OperatorSettings) -> None:
@@ -80,66 +76,110 @@ async def _serve(settings: OperatorSettings, platforms: dict[Form, Platform], st
     """Have the endpoints answer, wait for the CRD, and run the engines while we lead."""
     metrics = Metrics()
     async with AsyncExitStack() as stack:
-
-        async def connect() -> KubeGateway:
-            gateway = await KubeGateway.connect(settings.connection, observe=metrics.called)
-            stack.push_async_callback(gateway.close)
-            return gateway
-
-        gateway = await connect()
-        lease: Lease | None = None
+        gateway, lease = await _connect(stack, settings, metrics), None
         if settings.leader_elect and settings.lease_namespace is not None:
             # Over connections of its own: a renewal that waits behind the creation of pods comes too late.
-            identity = f"{settings.instance}_{token_hex(4)}"  # no two processes share one, not even on one host
             lease = Lease(
-                await connect(),
+                await _connect(stack, settings, metrics),
                 namespace=settings.lease_namespace,
                 name=settings.lease_name,
-                identity=identity,
+                identity=f"{settings.instance}_{token_hex(4)}",  # no two processes share one, not even on one host
                 throttled=lambda: gateway.throttle.limited,
             )
-        engines: list[Engine] = []
-
-        async def operate() -> None:
-            engines.extend(_engine(gateway, settings, form, platform, metrics) for form, platform in platforms.items())
-            await _operate(gateway, engines, settings, stop)
-
-        def longest_standstill() -> float:
-            return max((engine.queue.longest_standstill() for engine in engines), default=0.0)
-
-        def failing() -> str:
-            return next((engine.failing for engine in engines if engine.failing), "")
-
-        def ready() -> bool:
-            """Whether we act on jobs, or know which operator does: an operator that stands by is ready, too."""
-            return engines[0].synced if engines else lease is not None and lease.holder is not None
-
-        metrics.watch_throttle(lambda: gateway.throttle.limited)
-        metrics.watch_record(lambda: any(engine.drops_record for engine in engines))
-        metrics.watch_leader(lambda: lease is None or lease.leading)
-        health = health_routes(longest_standstill=longest_standstill, failing=failing, ready=ready)
+        engines = _Engines(gateway, settings, platforms, metrics, lease=lease)
+        health = health_routes(
+            longest_standstill=engines.longest_standstill, failing=engines.failing, ready=engines.ready
+        )
         await stack.enter_async_context(serving(settings.health_port, health))
         await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))
         if await _unless_stopped(stop, wait_until_served(gateway)):
+            operate = partial(engines.run, stop)
             await (operate() if lease is None else _lead(lease, operate, stop))
 
 
-def _engine(
-    gateway: KubeGateway, settings: OperatorSettings, form: Form, platform: Platform, metrics: Metrics
-) -> Engine:
-    """An engine for the jobs of a form."""
-    return Engine(
-        gateway,
-        plan=plan,
-        form=form,
-        platform=platform,
-        instance=settings.instance,
-        namespaces=settings.watched_namespaces,
-        settings=EngineSettings(workers=settings.workers, relist_every=settings.relist_seconds),
-        metrics=metrics,
-        now=gateway.clock.now,
-        keeps_record=partial(keeps_record, gateway) if form.recorded_in else None,
-    )
+async def _connect(stack: AsyncExitStack, settings: OperatorSettings, metrics: Metrics) -> KubeGateway:
+    """Connections to the API server, which are closed with the stack."""
+    gateway = await KubeGateway.connect(settings.connection, observe=metrics.called)
+    stack.push_async_callback(gateway.close)
+    return gateway
+
+
+class _Engines:
+    """The engines, one for each form of jobs, and what probes and metrics say of them. There are none until we lead."""
+
+    def __init__(
+        self,
+        gateway: KubeGateway,
+        settings: OperatorSettings,
+        platforms: Mapping[Form, Platform],
+        metrics: Metrics,
+        *,
+        lease: Lease | None,
+    ) -> None:
+        self._gateway = gateway
+        self._settings = settings
+        self._platforms = platforms
+        self._metrics = metrics
+        self._lease = lease
+        self._engines: list[Engine] = []
+        metrics.watch_throttle(lambda: gateway.throttle.limited)
+        metrics.watch_record(lambda: any(engine.drops_record for engine in self._engines))
+        metrics.watch_leader(lambda: lease is None or lease.leading)
+
+    def longest_standstill(self) -> float:
+        """Seconds for which no call of a pass has been answered."""
+        return max((engine.queue.longest_standstill() for engine in self._engines), default=0.0)
+
+    def failing(self) -> str:
+        """Which task fails although it is started again and again; empty if there is none."""
+        return next((engine.failing for engine in self._engines if engine.failing), "")
+
+    def ready(self) -> bool:
+        """Whether we act on jobs, or know which operator does: an operator that stands by is ready, too."""
+        if self._engines:
+            return self._engines[0].synced
+        return self._lease is not None and self._lease.holder is not None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Operate until ``stop``; what has begun gets its time then. An error that ends one engine ends all.
+
+        Raises CredentialsRefused; any other error is a defect.
+        """
+        self._engines = [self._make(form, platform) for form, platform in self._platforms.items()]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for engine in self._engines:
+                    group.create_task(self._run(engine, stop), name=f"engine of {engine.feed.resource.plural}")
+                await stop.wait()
+                for engine in self._engines:
+                    engine.stop()
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+    async def _run(self, engine: Engine, stop: asyncio.Event) -> None:
+        """One engine, with its watch on jobs."""
+        resource, settings = engine.feed.resource, self._settings
+        # The CRD of TFJobs may come later than the operator. In namespaces alone, a watch from before would not notice.
+        if await _unless_stopped(stop, wait_until_served(self._gateway, resource)):
+            connect = partial(connection_info, settings.connection)
+            await engine.run(watch=JobWatch(engine.feed, connect, namespaces=settings.namespaces).run)
+            if not stop.is_set():
+                raise RuntimeError(f"the engine of {resource.plural} ended unexpectedly")
+
+    def _make(self, form: Form, platform: Platform) -> Engine:
+        settings = self._settings
+        return Engine(
+            self._gateway,
+            plan=plan,
+            form=form,
+            platform=platform,
+            instance=settings.instance,
+            namespaces=settings.watched_namespaces,
+            settings=EngineSettings(workers=settings.workers, relist_every=settings.relist_seconds),
+            metrics=self._metrics,
+            now=self._gateway.clock.now,
+            keeps_record=partial(keeps_record, self._gateway) if form.recorded_in else None,
+        )
 
 
 def _scope(settings: OperatorSettings) -> str:
@@ -168,47 +208,6 @@ async def _lead(lease: Lease, operate: Callable[[], Coroutine[Any, Any, None]], 
     holding.cancel()
     await lease.release()
     operating.result()
-
-
-async def _operate(
-    gateway: KubeGateway, engines: Sequence[Engine], settings: OperatorSettings, stop: asyncio.Event
-) -> None:
-    """Run the engines, each with its watch on jobs, until ``stop``, or until one of them ends."""
-    # The CRD of TFJobs may come later than the operator. A watch from before would not notice it in namespaces alone.
-    served = {engine.feed.resource: asyncio.Event() for engine in engines}
-
-    async def watch(engine: Engine) -> None:
-        jobs = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=settings.namespaces)
-        await served[engine.feed.resource].wait()
-        await engine.supervise("watch on jobs", jobs.run)
-
-    async def serve(engine: Engine) -> None:
-        resource = engine.feed.resource
-        if resource == JOBS or await _unless_stopped(stop, wait_until_served(gateway, resource)):
-            served[resource].set()
-            await engine.run()
-
-    tasks = [asyncio.create_task(serve(engine), name=f"engine of {engine.feed.resource.plural}") for engine in engines]
-    watches = [asyncio.create_task(watch(engine), name=f"watch on {engine.feed.resource.plural}") for engine in engines]
-    parts = {*tasks, *watches}
-    try:
-        await _first_of(*parts, stop.wait())
-        unexpected = [part.get_name() for part in parts if part.done()] if not stop.is_set() else []
-        stop.set()
-        for engine in engines:
-            engine.stop()
-        for task in watches:
-            task.cancel()
-        await asyncio.wait(parts)
-    finally:
-        for part in parts:
-            part.cancel()  # of use where we are cancelled: a lost lease leaves no time to finish anything
-        await asyncio.wait(parts, timeout=_ABANDON_SECONDS)
-    for part in parts:
-        if not part.cancelled():
-            part.result()
-    if unexpected:
-        raise RuntimeError(f"{' and '.join(unexpected)} ended unexpectedly")
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

@@ -135,10 +135,6 @@ class Engine:
         """Whether nothing is done for any job, because the API server does not keep our record of it."""
         return self._guard is not None and self._guard.dropped
 
-    async def supervise(self, part: str, work: Callable[[], Awaitable[object]]) -> None:
-        """Have ``work``, which the engine needs, done as its own tasks are: begun again after an error."""
-        await self._supervisor.keep(part, work)
-
     @property
     def failing(self) -> str:
         """Which task fails although it is started again and again; empty if there is none."""
@@ -152,14 +148,15 @@ class Engine:
         """Have :meth:`run` return soon."""
         self._stopping.set()
 
-    async def run(self) -> None:
-        """Work until :meth:`stop`. Each task is kept going by :mod:`dtj.engine.supervision`."""
+    async def run(self, *, watch: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Work until :meth:`stop`. Each task is kept going by :mod:`dtj.engine.supervision`, and so is ``watch``, which
+        feeds the jobs."""
         try:
-            await self._run()
+            await self._run(watch)
         finally:
             self._metrics.unwatch(self.state.jobs)
 
-    async def _run(self) -> None:
+    async def _run(self, watch: Callable[[], Awaitable[object]] | None) -> None:
         async with asyncio.TaskGroup() as group:
 
             def keep(name: str, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
@@ -178,9 +175,12 @@ class Engine:
             if (every := self._settings.relist_every) is not None:
                 listing = partial(self.feed.keep_listing, self._gateway, self._namespaces, every=every)
                 background.append(keep("list of jobs", listing))
+            watching = [] if watch is None else [keep("watch on jobs", watch)]
             workers = keep("controller", self._work)
             await self._stopping.wait()
             self.queue.shut_down()
+            for task in watching:
+                task.cancel()
             if any(map(self._is_complete, self._namespaces)):
                 await self._finish(workers)
             for task in (workers, *background):

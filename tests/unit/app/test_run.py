@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 
 import pytest
 
-from dtj.api.form import DTJ
+from dtj.api.form import DTJ, Form
 from dtj.api.json import dig
+from dtj.api.tfjob.form import TFJOB
 from dtj.app import run
 from dtj.app.settings import OperatorSettings
+from dtj.app.startup import CredentialsRefused
 from dtj.core.platform import Platform
-from dtj.kube.gateway import JOBS
+from dtj.engine.metrics import Metrics
+from dtj.kube.errors import ApiError
+from dtj.kube.gateway import JOBS, TFJOBS
 from dtj.kube.lease import LEASES, THROTTLED, Lease, LeaseLost
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import virtual_time
@@ -107,3 +112,87 @@ async def test_the_operator_reports_that_it_runs_when_it_can_be_stopped(
     monkeypatch.setattr(run, "_stop_on_signals", install)
     with pytest.raises(Installed):
         await run.run(OperatorSettings())
+
+
+class Played:
+    """Stands for an engine: it works until it is stopped, or as ``works`` says."""
+
+    made: list[Played]
+
+    def __init__(self, *_: object, form: Form, **more: object) -> None:
+        self.feed = SimpleNamespace(resource=JOBS if form is DTJ else TFJOBS)
+        self.stopping = asyncio.Event()
+        self.seen: list[str] = []
+        self.synced, self.failing = True, ""
+        Played.made.append(self)
+
+    async def run(self, *, watch: Callable[[], Awaitable[object]]) -> None:
+        self.seen.append("begun")
+        try:
+            await self.works()
+        except asyncio.CancelledError:
+            self.seen.append("cut off")
+            raise
+
+    async def works(self) -> None:
+        await self.stopping.wait()
+        await asyncio.sleep(3.0)
+        self.seen.append("finished")
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
+    """An API server that serves jobs of both forms; engines are played."""
+    Played.made = []
+    monkeypatch.setattr(run, "Engine", Played)
+    monkeypatch.setattr(run, "JobWatch", lambda *_, **more: SimpleNamespace(run=None))
+    gateway = FakeGateway()
+    gateway.installed = {JOBS, TFJOBS}
+    gateway.clock = SimpleNamespace(now=None)  # type: ignore[attr-defined]
+    gateway.server = "here"  # type: ignore[attr-defined]
+    return gateway
+
+
+def engines(gateway: FakeGateway) -> run._Engines:
+    platforms = {DTJ: Platform(), TFJOB: Platform()}
+    return run._Engines(gateway, OperatorSettings(), platforms, Metrics(), lease=None)  # type: ignore[arg-type]
+
+
+@virtual_time
+async def test_an_operator_that_is_stopped_lets_each_engine_finish(gateway: FakeGateway) -> None:
+    stop, known = asyncio.Event(), engines(gateway)
+    assert not known.ready()
+    operating = asyncio.create_task(known.run(stop))
+    await asyncio.sleep(1.0)
+    assert known.ready()
+    stop.set()
+    await operating
+    assert [each.seen for each in Played.made] == [["begun", "finished"]] * 2
+
+
+@virtual_time
+async def test_an_engine_that_ends_by_itself_ends_the_operator(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def works(engine: Played) -> None:
+        await asyncio.sleep(5.0 if engine.feed.resource == TFJOBS else 1000.0)
+
+    monkeypatch.setattr(Played, "works", works)
+    with pytest.raises(RuntimeError, match="the engine of tfjobs ended unexpectedly"):
+        await engines(gateway).run(asyncio.Event())
+    assert [each.seen for each in Played.made] == [["begun", "cut off"], ["begun"]]
+
+
+@virtual_time
+async def test_credentials_that_are_refused_later_end_the_operator_in_the_same_words_as_at_its_start(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: object) -> None:
+        raise ApiError("Unauthorized", status=401)
+
+    monkeypatch.setattr(gateway, "discover", refuse)
+    with pytest.raises(CredentialsRefused, match="here does not accept our credentials: Unauthorized"):
+        await engines(gateway).run(asyncio.Event())

@@ -276,6 +276,27 @@ async def test_the_jobs_of_a_namespace_are_planned_although_it_raises_where_they
     await asyncio.wait([task], timeout=30.0)
 
 
+@virtual_time
+async def test_the_watch_of_an_engine_is_begun_again_after_an_error_and_ends_with_the_engine() -> None:
+    gateway, watch, ended = FakeGateway(), Failing(after=5.0), list[float]()
+
+    async def run() -> None:
+        if watch.begun:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(loop_time())
+        await watch.run()
+
+    engine = Engine(gateway, plan=plan, platform=Platform(), instance="test", now=lambda: datetime.now(UTC))
+    task = asyncio.create_task(engine.run(watch=run))
+    await asyncio.sleep(30.0)
+    assert (len(watch.begun), ended) == (1, [])
+    engine.stop()
+    await task
+    assert ended == [loop_time()]
+
+
 # -- a defect that one job meets --------------------------------------------------------------------------------------
 
 
