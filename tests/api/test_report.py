@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -41,8 +42,9 @@ def test_a_job_that_failed_is_reported_whole(
     world: JobWorld, kubelet: KubeletLogs, log_reader: Path, tmp_path: Path
 ) -> None:
     fail(world)
-    kubelet.say("digits-worker-0", "step 20/400 (5%)  loss 2.3000  1.2k examples/s", second=1)
-    kubelet.say("digits-worker-0", "step 40/400 (10%)  loss 1.1000  1.3k examples/s", second=6)
+    for step, loss, second in ((20, 2.3, 1), (40, 1.1, 6)):
+        line = {"progress": {"step": step, "metrics": {"loss": str(loss)}}}
+        kubelet.say("digits-worker-0", json.dumps(line), second=second)
     kubelet.say("digits-worker-1", f"the token is {SECRET}", second=7)
     page = tmp_path / "digits.html"
     done = typed(world.plane, world.namespace, "report", "digits", "--logs", "-o", page, kubeconfig=log_reader)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -67,15 +69,25 @@ def event(seconds: float, reason: str, note: str, *, about: str = "digits") -> E
     return Event(type=kind, reason=reason, note=note, about=about, count=1, last=moment(seconds))
 
 
-def progress_log(*, steps: range, begin: float, start_loss: float = 2.3, stamped: bool = True) -> str:
-    """What a leader writes."""
-    lines = []
+def progress_log(*, steps: range, begin: float, start_loss: float = 2.3) -> str:
+    """What a leader writes that logs JSON."""
+    lines = [
+        f"{at(begin + 5 * number)} {json.dumps({'message': f'step {step}/400', 'progress': moment})}\n"
+        for number, (step, moment) in enumerate(_progress(steps, start_loss))
+    ]
+    return "".join(lines)
+
+
+def metrics_file(*, steps: range, begin: float) -> str:
+    """What a leader measures, in its file."""
+    moments = enumerate(_progress(steps, 2.3))
+    return "".join(json.dumps({"time": at(begin + number), **moment}) + "\n" for number, (_, moment) in moments)
+
+
+def _progress(steps: range, start_loss: float) -> Iterator[tuple[int, JsonObject]]:
     for number, step in enumerate(steps):
-        loss, speed = start_loss / (1 + number), 2.5 + 0.1 * number
-        line = f"step {step}/400 ({step // 4}%)  epoch 1/10  loss {loss:.4f}  accuracy 0.{number:03d}  "
-        line += f"{speed:.1f}k examples/s  ETA 9s"
-        lines.append(f"{at(begin + 5 * number)} {line}" if stamped else line)
-    return "\n".join(lines) + "\n"
+        metrics: JsonObject = {"loss": f"{start_loss / (1 + number):.4g}", "accuracy": f"{number / 1000:.4g}"}
+        yield step, {"step": step, "metrics": metrics, "examplesPerSecond": 2500.0 + 100 * number}
 
 
 def job(status: JsonObject, **spec: object) -> JsonObject:

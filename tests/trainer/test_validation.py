@@ -115,7 +115,7 @@ def test_the_best_step_survives_a_restart_and_is_exported(
     for name in ("whole", "killed"):
         at = folder / name
         arguments = [*OVERFITS, *KEEPS, "--model=overfits:drops"]
-        environ = {**HERE, "DTJ_EXPORT_DIR": str(at / "export")}
+        environ = {**HERE, "DTJ_EXPORT_DIR": str(at / "export"), "DTJ_METRICS_FILE": str(at / "metrics.jsonl")}
         with Job(at, strategy=strategy, roles=roles, arguments=arguments) as job:
             if name == "killed":
                 job.hold_at(36)
@@ -131,6 +131,11 @@ def test_the_best_step_survives_a_restart_and_is_exported(
     assert records[0] == records[1]
     curve = points(folder / "whole" / "logs" / "validation")["loss"]
     assert list(curve) == list(range(3, 61, 3))
+    measured = [json.loads(line) for line in (folder / "whole" / "metrics.jsonl").read_text().splitlines()]
+    validated = {line["step"]: line["metrics"]["val_loss"] for line in measured if "val_loss" in line["metrics"]}
+    assert validated == pytest.approx(curve, rel=1e-6), "by the leader alone, at the steps of TensorBoard's curve"
+    assert {"loss", "examples_per_second"} <= {name for line in measured for name in line["metrics"]}
+    assert measured[-1]["metrics"]["held_out/loss"] == pytest.approx(results[0]["loss"])
     best = min(curve, key=lambda step: curve[step])
     assert best < 54, "the best checkpoint would not have been pruned"
     assert results[0]["bestStep"] == results[1]["bestStep"] == best

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any
 
 from . import nccl_log
+from .metrics_file import SPEED, MetricsFile
 from .status_server import serve_status
 from .world import GENERATION
 
@@ -226,6 +227,7 @@ class _Publisher:
     def __init__(self) -> None:
         self.store: ProgressStore | None = None
         self.meter: Meter | None = None
+        self.metrics_file = MetricsFile()
         self.warned = False
 
     def shown(self) -> ProgressStore:
@@ -302,7 +304,10 @@ def report(
         changes["eta_seconds"] = _publisher.meter.eta(total) if total else None
         # Nothing a second is what comes out where the batch is not known.
         changes["examples_per_second"] = _publisher.meter.examples_per_second or None
-    store.update(phase=Phase.TRAINING, **changes)
+    progress = store.update(phase=Phase.TRAINING, **changes)
+    if step is not None and metrics is not None:
+        rate = progress.examples_per_second
+        _publisher.metrics_file.write(int(step), {**progress.metrics, **({SPEED: rate} if rate else {})})
 
 
 @_harmless

@@ -19,7 +19,7 @@ from dtj.core.observed import Phase
 from dtj.core.pod_state import main_container_of
 from dtj.kube.gateway import PODS
 from dtj.local.objects import Key, Objects, timestamp
-from dtj.local.pod_command import TERMINATION_LOG, Command
+from dtj.local.pod_command import METRICS_FILE, TERMINATION_LOG, Command
 from dtj.local.process import Process, tail
 from dtj.local.run_directory import RunDirectory
 
@@ -141,7 +141,8 @@ class Kubelet:
         output = self._directory.replica_log(name)
         last_words = self._directory.logs / f".{name}.termination"
         command = self._command_of(pod)
-        environment = {**command.environment, TERMINATION_LOG: str(last_words)}
+        files = {TERMINATION_LOG: str(last_words), METRICS_FILE: str(self._directory.replica_metrics(name))}
+        environment = {**command.environment, **files}
         if Env.WORLD_FILE in environment:
             environment[Env.WORLD_FILE] = str(self._world_file(pod))
             self.refresh(self._objects.get(key))

@@ -16,6 +16,9 @@ from dtj.local.trainer import Trainer
 TERMINATION_LOG: Final = "DTJ_TERMINATION_LOG"
 """Where the trainer writes its last words: /dev/termination-log in a container."""
 
+METRICS_FILE: Final = "DTJ_METRICS_FILE"
+"""Where the trainer writes what it measures."""
+
 _REFERENCE: Final = re.compile(r"\$(\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))")
 _NO_PROXY: Final = ("no_proxy", "NO_PROXY")
 _LOOPBACK: Final = "127.0.0.1,localhost"

@@ -1,4 +1,4 @@
-"""The folder of one run: where its logs, checkpoints, model and TensorBoard logs are."""
+"""The folder of one run: where its logs, metrics, checkpoints, model and TensorBoard logs are."""
 
 from __future__ import annotations
 
@@ -94,6 +94,10 @@ class RunDirectory:
     def replica_log(self, hostname: str) -> Path:
         """What the replica's processes wrote; ``hostname`` such as worker-0."""
         return self.logs / f"{hostname}.log"
+
+    def replica_metrics(self, hostname: str) -> Path:
+        """What the replica has measured: ``{"time": ..., "step": 120, "metrics": {"loss": 0.41}}``, one a line."""
+        return self.path / "metrics" / f"{hostname}.jsonl"
 
     def replica_logs(self) -> tuple[Path, ...]:
         """The logs of the replicas that have written anything, by name."""
@@ -244,7 +248,8 @@ def _names(now: datetime) -> Iterator[str]:
 
 
 def _make_folders(directory: RunDirectory) -> None:
-    for folder in (directory.logs, directory.checkpoint, directory.export, directory.tensorboard):
+    metrics = directory.path / "metrics"
+    for folder in (directory.logs, directory.checkpoint, directory.export, directory.tensorboard, metrics):
         folder.mkdir(exist_ok=True)
 
 

@@ -17,7 +17,17 @@ from dtj.api.json import JsonObject, dig, fields_of, object_at
 from dtj.api.names import Annotation
 from dtj.cli.main import cli
 from dtj.cli.report.drawing import curves, plot, safe, short_value
-from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, SPEED, Evidence, Log, Scalar, replica_named, scalars_of
+from dtj.cli.report.evidence import (
+    LOG_BYTES,
+    LOG_LINES,
+    SPEED,
+    Evidence,
+    Log,
+    Scalar,
+    replica_named,
+    scalars_in,
+    scalars_of,
+)
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets
 from dtj.cli.report.run import gather
@@ -26,7 +36,7 @@ from dtj.local import run_directory
 from dtj.local.run_directory import RunDirectory, RunError
 from dtj_launch.logs import JsonFormatter
 from dtj_launch.progress import Progress
-from dtj_trainer.progress_line import progress_line
+from dtj_trainer.progress_line import progress_fields, progress_line
 from support.commands import Dtj
 from support.job_evidence import (
     HOSTILE,
@@ -35,9 +45,9 @@ from support.job_evidence import (
     a_job_that_succeeded,
     a_job_whose_members_changed,
     job,
+    metrics_file,
     moment,
     pod,
-    progress_log,
     ran,
     runs,
 )
@@ -186,21 +196,34 @@ def test_the_lines_of_the_trainer_are_understood() -> None:
         Progress(step=40, metrics={"loss": 0.5, "mean_absolute_error": 41.5}, examples_per_second=12_345.0),
         Progress(step=225, total_steps=225, metrics={"loss": 0.0052, "accuracy": 0.998}, examples_per_second=843.2),
     ]
-    text = "digits: worker 0\n" + "".join(f"{progress_line(moment)}\n" for moment in moments)
+    as_json = JsonFormatter({})
+    lines = [logging.makeLogRecord({"msg": progress_line(each), **progress_fields(each)}) for each in moments]
+    text = "digits: worker 0\n" + "".join(f"{as_json.format(line)}\n" for line in lines)
     found = {curve.name: curve.points for curve in curves(logged(text).scalars)}
-    assert [(point.step, point.number) for point in found["loss"]] == [(20, 1.3626), (40, 0.5), (225, 0.0052)]
-    assert [(point.step, point.number) for point in found[SPEED]] == [(40, 12_300.0), (225, 843.0)]
+    assert [(point.step, point.number) for point in found["loss"]] == [(20, 1.363), (40, 0.5), (225, 0.0052)]
+    assert [(point.step, point.number) for point in found[SPEED]] == [(40, 12_345.0), (225, 843.2)]
     assert [point.number for point in found["accuracy"]] == [0.6, 0.998]
     assert "epoch" not in found
     assert "mean_absolute_error" not in found, "one point is no curve"
-    as_json = JsonFormatter({})
-    text = "".join(as_json.format(logging.makeLogRecord({"msg": progress_line(moment)})) + "\n" for moment in moments)
-    assert {curve.name: curve.points for curve in curves(logged(text + "{}\n{\n").scalars)} == found
+    assert logged("".join(f"{line.getMessage()}\n" for line in lines)).scalars == (), "for people alone"
+
+
+HOSTILE_PROGRESS = (
+    '{"step": 1, "metrics": {"loss": "1.2.3"}}',
+    '{"step": 2, "metrics": {"loss": "nan"}}',
+    '{"step": 99999999999999999999, "metrics": {"loss": 1e3}}',
+    '{"step": -1, "metrics": {"loss": 1}}',
+    '{"step": 3, "metrics": {"loss": {}}}',
+    '{"step": "x", "metrics": 7}',
+    "[" * 100_000,
+    "7",
+)
 
 
 def test_lines_that_only_look_like_progress_do_no_harm() -> None:
-    text = "step 1  loss 1.2.3\nstep 2  loss nan\nstep 99999999999999999999  loss 1e3\nstep 3  loss .\nstep x\n"
-    assert curves(logged(text).scalars) == ()
+    text = "".join(f'{{"message": "x", "progress": {line}}}\n' for line in HOSTILE_PROGRESS)
+    assert curves(logged(f"{text}{{}}\n{{\n").scalars) == ()
+    assert curves(scalars_in(["\n".join(HOSTILE_PROGRESS)])) == ()
 
 
 def test_a_curve_that_does_not_move_is_drawn_too() -> None:
@@ -219,7 +242,8 @@ def test_values_are_short() -> None:
 def test_everything_that_others_wrote_stands_for_itself_and_nothing_comes_from_elsewhere() -> None:
     known = a_job_that_failed()
     hostile_pod = pod("worker-0-r1", ran(1, 2, 1, HOSTILE))
-    hostile_log = Log(HOSTILE, f"step 1  {HOSTILE.replace(' ', '')} 1.5\nstep 2  {HOSTILE.replace(' ', '')} 1.0\n")
+    lines = ({"progress": {"step": step, "metrics": {HOSTILE: 1.5 / step}}} for step in (1, 2))
+    hostile_log = Log(HOSTILE, "".join(json.dumps(line) + "\n" for line in lines))
     known = replace(
         known, objects={"pods": (hostile_pod,)}, logs=(hostile_log,), scalars=scalars_of((hostile_log,)), source=HOSTILE
     )
@@ -279,7 +303,7 @@ def a_run(folder: Path) -> Path:
     known = a_job_that_failed()
     directory.manifest.write_text(yaml.safe_dump(known.job))
     directory.objects.write_text(json.dumps({"items": [known.job, *({"kind": "Pod", **pod} for pod in known.pods)]}))
-    directory.replica_log("worker-0").write_text(progress_log(steps=range(20, 100, 20), begin=0, stamped=False))
+    directory.replica_metrics("worker-0").write_text(metrics_file(steps=range(20, 100, 20), begin=0))
     return directory.path
 
 

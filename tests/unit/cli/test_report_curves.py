@@ -1,20 +1,19 @@
-"""``dtj report``: curves, their axes and their values, and the event files of TensorBoard that they are read from."""
+"""``dtj report``: curves, their axes and their values, and the metrics files that they are read from."""
 
 from __future__ import annotations
 
+import json
 import re
-import struct
-from datetime import UTC, datetime
+from dataclasses import replace
 from math import log10
-from pathlib import Path
 
 import pytest
 
+from builders import at
 from dtj.cli.report.drawing import MAX_POINTS, Curve, Points, curves, plot
-from dtj.cli.report.evidence import Evidence, Log, Scalar, scalars_of
+from dtj.cli.report.evidence import SPEED, Evidence, Scalar, scalars_in
 from dtj.cli.report.page import render_page
-from dtj.cli.report.run import read_scalars
-from support.job_evidence import job, moment
+from support.job_evidence import job, metrics_file, moment
 
 
 def scalars(name: str, *values: float, first: int = 1, begin: float = 0) -> tuple[Scalar, ...]:
@@ -45,12 +44,12 @@ def test_held_out_values_are_in_the_plot_of_the_training_and_in_the_table() -> N
     )
 
 
-def test_held_out_values_of_a_log_are_read_once_and_the_evaluation_at_the_end_is_the_last() -> None:
-    text = (
-        "step 1/9 (11%)  loss 3\nvalidation: step 2/9  val_loss 2.5  in 1s\n"
-        "step 3/9 (33%)  loss 2  val_loss 2.5\nstep 9/9 (100%)  loss 1  val_loss 2.5\nheld-out: loss 1.5  (9)\n"
-    )
-    (loss,) = curves(scalars_of((Log("digits-worker-0", text),)))
+def test_held_out_values_that_are_repeated_are_drawn_once_and_the_evaluation_at_the_end_is_the_last() -> None:
+    val = {"val_loss": 2.5}
+    logged = [(1, {"loss": 3}), (2, {"loss": 2.7} | val), (3, {"loss": 2} | val), (9, {"loss": 1} | val)]
+    at_the_end = (9, {"held_out/loss": 1.5})
+    lines = (json.dumps({"step": step, "metrics": metrics}) for step, metrics in (*logged, at_the_end))
+    (loss,) = curves(scalars_in(["\n".join(lines)]))
     assert [(point.step, point.number) for point in loss.validation] == [(2, 2.5), (9, 1.5)]
 
 
@@ -102,57 +101,22 @@ def test_values_beyond_all_reason_are_left_out() -> None:
     assert [steps(curve.points) for curve in found] == [[3, 4], [2, 3]]
 
 
-def message(*fields: tuple[int, int, bytes]) -> bytes:
-    """A protocol buffer of (field, wire type, value)."""
-    out = b""
-    for number, kind, value in fields:
-        out += bytes([number << 3 | kind]) + (bytes([len(value)]) if kind == 2 else b"") + value
-    return out
+def test_a_metrics_file_that_is_still_written_is_read_up_to_its_last_whole_line() -> None:
+    text = metrics_file(steps=range(1, 3), begin=0)
+    points = [(1, "loss", 2.3, moment(0)), (1, "accuracy", 0.0, moment(0)), (1, SPEED, 2500.0, moment(0))]
+    for cut in (2, 10, 40):
+        assert [(each.step, each.name, each.number, each.at) for each in scalars_in([text[:-cut]])] == points
 
 
-def scalar(step: int, name: str, value: float, *, simple: bool = False) -> bytes:
-    """An event as tf.summary.scalar writes it, or as its older form did."""
-    number = struct.pack("<f", value)
-    tensor = message((1, 0, b"\x01"), (2, 2, b""), (5 if step % 2 else 4, 2, number))
-    held = (2, 5, number) if simple else (8, 2, tensor)
-    summary = message((1, 2, message((1, 2, name.encode()), held)))
-    return record(message((1, 1, struct.pack("<d", 1.7e9)), (2, 0, bytes([step])), (5, 2, summary)))
+def test_metrics_of_two_leaders_follow_each_other_in_time() -> None:
+    first, second = (metrics_file(steps=range(begin, begin + 2), begin=begin) for begin in (1, 2))
+    (loss, *_) = curves(scalars_in([second, first]))
+    assert [[point.step for point in stretch] for stretch in (loss.points, *loss.redone)] == [[1, 2, 2, 3]]
 
 
-def record(data: bytes) -> bytes:
-    return struct.pack("<Q", len(data)) + b"crc." + data + b"crc."
-
-
-def write(folder: Path, content: bytes, name: str = "events.out.tfevents.1") -> Path:
-    (folder / name).write_bytes(content)
-    return folder
-
-
-def test_points_have_names_steps_values_and_times(tmp_path: Path) -> None:
-    content = record(message((3, 2, b"brain.Event:2"))) + scalar(1, "loss", 0.5) + scalar(2, "loss", 0.25)
-    found = read_scalars(write(tmp_path, content + scalar(3, "accuracy", 0.75, simple=True)))
-    assert [(each.name, each.step, each.number) for each in found] == [
-        ("loss", 1, 0.5),
-        ("loss", 2, 0.25),
-        ("accuracy", 3, 0.75),
-    ]
-    assert found[0].at == datetime.fromtimestamp(1.7e9, UTC)
-
-
-def test_a_file_that_is_still_written_is_read_up_to_its_last_whole_record(tmp_path: Path) -> None:
-    content = scalar(1, "loss", 0.5) + scalar(2, "loss", 0.25)
-    for cut in (1, 10, 20, 40):
-        assert [point.step for point in read_scalars(write(tmp_path, content[:-cut]))] == [1]
-
-
-def test_files_follow_each_other(tmp_path: Path) -> None:
-    write(tmp_path, scalar(5, "loss", 0.1), "events.out.tfevents.2")
-    write(tmp_path, scalar(4, "loss", 0.2), "events.out.tfevents.1")
-    write(tmp_path, b"?", "result.json")
-    assert [point.step for point in read_scalars(tmp_path)] == [4, 5]
-
-
-def test_what_is_no_event_file_gives_no_points(tmp_path: Path) -> None:
-    assert read_scalars(tmp_path / "no") == ()
-    for garbage in (b"", b"\xff" * 64, record(b"\xff" * 30), record(message((1, 1, b"12345678"))), b"\x00" * 64):
-        assert read_scalars(write(tmp_path, garbage)) == ()
+def test_a_page_without_curves_says_where_they_are() -> None:
+    known = replace(evidence(), job=job({"state": "Running", "attempt": 1, "startTime": at(0)}))
+    missing = render_page(known).partition("<h2>Not here")[2]
+    assert "dtj tensorboard digits shows them" in missing
+    assert "tensorboard --logdir=FOLDER" in render_page(replace(known, on_this_machine=True))
+    assert "curves" not in render_page(replace(known, scalars=scalars("loss", 2, 1))).partition("<h2>Not here")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import cast
@@ -24,6 +25,12 @@ from support.job_evidence import job, moment, pod, runs
 UID = "uid-of-digits"
 
 
+def progress(step: int, loss: float, speed: float | None = None) -> str:
+    """A line of a trainer that logs JSON."""
+    rate = {} if speed is None else {"examplesPerSecond": speed}
+    return json.dumps({"progress": {"step": step, "metrics": {"loss": str(loss)}, **rate}})
+
+
 class Cluster(FakeGateway):
     """A job of two workers that run, and what they print."""
 
@@ -34,7 +41,7 @@ class Cluster(FakeGateway):
         body = job({"state": "Running", "attempt": 1, "startTime": at(0)})
         self.put(JOBS, {**body, "metadata": {"name": "digits", "namespace": "default", "uid": UID}})
         self.lines = {
-            "digits-worker-0": ["versions: python 3.11.9", "step 20/400 (5%)  loss 2.3  1.2k examples/s"],
+            "digits-worker-0": ["versions: python 3.11.9", progress(20, 2.3, 1200.0)],
             "digits-worker-1": ["reads"],
         }
         self.put(PODS, owned("worker-0"))
@@ -100,8 +107,8 @@ async def test_the_logs_of_the_first_leader_and_of_its_successor_are_read_in_the
     elastic: JsonObject = {**body["spec"], "elastic": {"maxReplicas": 2}}  # type: ignore[dict-item]
     status: JsonObject = {**body["status"], "world": {"generation": 1, "members": {"worker": "1"}}}  # type: ignore[dict-item]
     world.put(JOBS, {**body, "spec": elastic, "status": status})
-    world.lines["digits-worker-0"] = ["step 20/400 (5%)  loss 2.3", *8 * ["waiting"], "step 80/400 (20%)  loss 2.0"]
-    world.lines["digits-worker-1"] = [*3 * ["waiting"], "step 40/400 (10%)  loss 2.1"]
+    world.lines["digits-worker-0"] = [progress(20, 2.3), *8 * ["waiting"], progress(80, 2.0)]
+    world.lines["digits-worker-1"] = [*3 * ["waiting"], progress(40, 2.1)]
     known = await gather(client(world), "digits", logs=False)
     assert [(each.step, each.at) for each in known.scalars] == [(20, moment(0)), (40, moment(3)), (80, moment(9))]
 

@@ -177,6 +177,18 @@ async def test_the_phases_of_a_replica_are_bars_and_its_end_is_a_mark(tmp_path: 
     assert history(replace(known, job={**known.job, "status": {}})) is None, "it has not begun"
 
 
+async def test_the_curves_of_a_run_are_what_its_leader_measured_in_all_starts(tmp_path: Path) -> None:
+    code = (
+        "import json, os; file = open(os.environ['DTJ_METRICS_FILE'], 'a'); index = int(os.environ['DTJ_INDEX'])\n"
+        "for step in (1, 2): print(json.dumps({'step': step, 'metrics': {'loss': step + 10 * index}}), file=file)"
+    )
+    body = python_job(code, roles={"worker": 2})
+    await run(body, tmp_path)
+    known = gather(await resume(body, tmp_path))
+    assert [(each.name, each.step, each.number) for each in known.scalars] == 2 * [("loss", 1, 1.0), ("loss", 2, 2.0)]
+    assert known.unread == ()
+
+
 def test_the_log_of_a_leader_tells_its_versions() -> None:
     versions = "versions: python 3.11.9, tensorflow 2.21.0"
     text = "".join(f"{at(n)} {line}\n" for n, line in enumerate(("digits: worker 0", versions, "versions: unknown")))

@@ -1,4 +1,4 @@
-"""One run as its leader, or its only process, reports it: progress lines, status, TensorBoard, result.
+"""One run as its leader, or its only process, reports it: progress lines, status, TensorBoard, metrics, result.
 
 Shared by the synchronous strategies, the coordinator of parameter servers and the evaluator. Scalars are written as
 TensorFlow's own `tf.summary.scalar` would, which is not there without the tensorboard package. Imports TensorFlow.
@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import tensorflow as tf
 
+from dtj_launch.metrics_file import SPEED, MetricsFile
 from dtj_launch.progress import Meter, ProgressStore
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.held_out_examples import HeldOut
@@ -29,10 +30,13 @@ log = logging.getLogger(__name__)
 
 
 class Summaries:
-    """One run of TensorBoard's: a directory of event files."""
+    """One run of TensorBoard's: a directory of event files. The same goes to the metrics file, if there is one."""
 
-    def __init__(self, directory: Path | None) -> None:
-        """Without a directory nothing is written."""
+    def __init__(self, directory: Path | None, *, prefix: str = "") -> None:
+        """Without a directory nothing is written. ``prefix`` is of the names in the metrics file, which is one of all
+        runs."""
+        self._metrics_file = MetricsFile()
+        self._prefix = prefix
         self._writer = tf.summary.create_file_writer(str(directory)) if directory else None
         plugin = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
         self._metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin, data_class="DATA_CLASS_SCALAR")
@@ -41,6 +45,7 @@ class Summaries:
         """Adds one point to each named curve."""
         if self._writer is None:
             return
+        self._metrics_file.write(step, {f"{self._prefix}{name}": value for name, value in values.items()})
         with self._writer.as_default():
             for name, value in values.items():
                 tf.summary.write(name, tf.constant(value, tf.float32), step=step, metadata=self._metadata)
@@ -149,6 +154,6 @@ class Reporter:
             step_seconds=None if waited is None else self._own_part.mark(step, waited=waited),
         )
         rate = progress.examples_per_second
-        self._summaries.write(step, dict(metrics) | ({} if rate is None else {"examples_per_second": rate}))
+        self._summaries.write(step, dict(metrics) | ({} if rate is None else {SPEED: rate}))
         if run.config.cluster.leads and (self._line_due.due() or step >= self._total_steps):
             log.info(progress_line(progress), extra=progress_fields(progress))

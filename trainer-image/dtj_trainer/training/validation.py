@@ -129,7 +129,8 @@ class Validations(Action):
             raise UsageError(
                 f"--keep-best={self._keep_best.metric}: there is no such metric; this model has {', '.join(names)}"
             )
-        self._summaries = Summaries(config.log_dir / "validation" if config.log_dir and config.cluster.leads else None)
+        directory = config.log_dir / "validation" if config.log_dir and config.cluster.leads else None
+        self._summaries = Summaries(directory, prefix=VALIDATION)
         self._record = self._agreed(self._found() if config.cluster.leads else Record(), first_step)
         store.pinned = self._record.best_step
         self.is_overdue = bool(first_step) and self.schedule.is_due(first_step) and self._record.step < first_step

@@ -11,26 +11,33 @@ from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, name_of, objects, text
-from dtj.cli.report.evidence import LOG_LINES, Evidence, Log, Unread, replica_named, scalars_of, versions_of
+from dtj.cli.report.evidence import (
+    LOG_LINES,
+    Evidence,
+    Log,
+    Unread,
+    leaders,
+    replica_named,
+    scalars_of,
+    versions_of,
+)
 from dtj.client import ApiError, AsyncClient, job_names
 from dtj.client.logs import MAX_AT_ONCE, LogNote, LogSelection, read_logs
 from dtj.client.overview import Event, aggregated, all_of, part
 from dtj.client.pods import JobPod, owned, selector_of
-from dtj.core.membership import world_of
-from dtj.core.replicas import deciding_replica
 from dtj.kube.gateway import CLAIMS, EVENTS, NODES, PODS, SERVICES, Resource
 from dtj.kube.records import plain_from_object, pod_from_object
 
 _LEADERS_LINES: Final = 5000
-"""How much of a log is read for its curves, from its end."""
+"""How much of a log is read for its curves and versions, from its end."""
 
 
 async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
     """All that can be read of the job, with the ``logs`` of its pods if they shall be shown. Raises ApiError where the
     job itself cannot be read.
 
-    The leader's log is read in any case: its curves and versions are in it. If the first leader of an elastic job was
-    given up, its successor's is read as well.
+    The leader's log is read in any case: its versions are in it, and its curves if it logs JSON. If the first leader of
+    an elastic job was given up, its successor's is read as well.
     """
     body = await job_names.read(client.gateway, name, namespace=client.namespace)
     job, reader = Job.from_object(body), _Reader(client)
@@ -42,10 +49,10 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
         reader.all("events", EVENTS),
         reader.all("nodes", NODES, everywhere=True),
     )
-    leaders = _leaders(job)
+    leading = {(replica.role, replica.index) for replica in leaders(job)}
     pods, services = (tuple(each for each in found if _is_of(each, job)) for found in (pods, services))
     known = owned((JobPod.of(pod_from_object(pod), job.form) for pod in pods), job)
-    led = [each for each in known if each.replica in leaders]
+    led = [each for each in known if each.replica in leading]
     failed = job.status.root_cause.pod if job.status.root_cause is not None else ""
     # Of too many pods, these are read.
     first = sorted(known, key=lambda each: each not in led and each.pod.name != failed)
@@ -64,19 +71,10 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
             "nodes": tuple(map(_node, nodes)),
         },
         logs=tuple(log.end() for log in read.values()) if logs else (),
-        scalars=tuple(sorted(scalars_of(own), key=lambda each: each.at.timestamp() if each.at is not None else 0.0)),
+        scalars=scalars_of(own),
         settings=versions_of(own),
         unread=tuple(reader.unread),
     )
-
-
-def _leaders(job: Job) -> set[tuple[str, int]]:
-    """Role and index of the replica that led the training first, and of the one that leads now."""
-    if job.spec is None:
-        return set()
-    world = world_of(job, job.spec)
-    found = (deciding_replica(job.spec), deciding_replica(job.spec, world.members if world is not None else None))
-    return {(replica.role, replica.index) for replica in found if replica is not None}
 
 
 class _Reader:

@@ -1,21 +1,27 @@
-"""What was found out about a job, what the log of its leader tells, and what could not be found out. Pure.
+"""What was found out about a job, what its leader has measured, and what could not be found out. Pure.
 
 The page of a report is made of this alone: of a job on a cluster and of a run here alike.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
-from dtj.api.job import parse_time
-from dtj.api.json import name_of, text
+import msgspec
+
+from dtj.api.job import Job, parse_time
+from dtj.api.json import name_of
 from dtj.api.spec import Role
 from dtj.client.overview import Event
+from dtj.core.membership import world_of
+from dtj.core.replicas import Replica, deciding_replica
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 _POD_NAME: Final = re.compile(rf"((?:{'|'.join(Role)})-\d+)(?:-r\d+)?")
 
@@ -109,66 +115,94 @@ def replica_named(pod: str, *, job: str) -> str:
     return found[1] if found is not None else ""
 
 
-# -- what the log of a leader tells: measurements and versions --------------------------------------------------
+def leaders(job: Job) -> set[Replica]:
+    """The replica that led the training first, and the one that leads now: what they measured is the job's."""
+    if job.spec is None:
+        return set()
+    world = world_of(job, job.spec)
+    found = (deciding_replica(job.spec), deciding_replica(job.spec, world.members if world is not None else None))
+    return {replica for replica in found if replica is not None}
 
-SPEED: Final = "examples/s"
+
+# -- what a leader has written: measurements and versions -------------------------------------------------------
+
+SPEED: Final = "examples_per_second"
 VALIDATION: Final = "val_"
 """What the name of a metric of held-out examples begins with, as in Keras."""
 
 AT_THE_END: Final = "held_out/"
 """The same of the evaluation after the last step."""
 
-_SIZES: Final = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
-_STEP: Final = re.compile(r"(?:validation: )?step (\d+)(?:/\d+(?: \(\d+%\))?)?(?:  (.+))?")
-_END: Final = re.compile(r"held-out: (.+)")
-_PAIR: Final = re.compile(r"([^\s/]+) (-?[\d.]+(?:e[-+]?\d+)?)")
-_SPEED: Final = re.compile(r"([\d.]+)([kMG]?) examples/s")
-_VERSIONS: Final = re.compile(r"versions: (\S+ \S+(?:, \S+ \S+)*)")
+
+class _Measured(msgspec.Struct, rename="camel"):
+    """What was measured at a step: a line of a metrics file, and ``progress`` of a log line in JSON."""
+
+    step: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+    metrics: Mapping[str, float | str]
+    time: datetime | None = None
+    examples_per_second: float | None = None
+
+    def scalars(self, at: datetime | None) -> Iterator[Scalar]:
+        for name, value in self.metrics.items():
+            with suppress(ValueError):
+                yield Scalar(name, self.step, float(value), at)
+        if self.examples_per_second is not None:
+            yield Scalar(SPEED, self.step, self.examples_per_second, at)
+
+
+class _JsonLine(msgspec.Struct):
+    """A line of a trainer that logs JSON, so far as it is of use here."""
+
+    message: str = ""
+    progress: _Measured | None = None
+
+
+def scalars_in(metrics: Iterable[str]) -> tuple[Scalar, ...]:
+    """What is in the texts of metrics files, by time. A line that is none is left out: one may be half written."""
+    lines = (_read(line, _Measured) for text in metrics for line in text.splitlines())
+    return _by_time(scalar for line in lines if line is not None for scalar in line.scalars(line.time))
 
 
 def scalars_of(logs: Iterable[Log]) -> tuple[Scalar, ...]:
-    """What the leader printed; its earlier incarnations come first."""
-    return tuple(scalar for log in logs for scalar in _scalars(log))
+    """What leaders wrote that log JSON, by time. Other log lines are for people: nothing is read out of them."""
+    lines = ((at, _read(words, _JsonLine)) for log in logs for at, words in _lines(log))
+    return _by_time(
+        scalar
+        for at, line in lines
+        if line is not None and line.progress is not None
+        for scalar in line.progress.scalars(at)
+    )
+
+
+def _by_time(found: Iterable[Scalar]) -> tuple[Scalar, ...]:
+    return tuple(sorted(found, key=lambda each: each.at.timestamp() if each.at is not None else 0.0))
 
 
 def versions_of(logs: Iterable[Log]) -> tuple[Setting, ...]:
     """The versions that a trainer printed last; nothing if another program wrote the logs."""
-    lines = (_VERSIONS.fullmatch(words) for log in logs for _, words in _messages(log))
-    last = None
-    for line in filter(None, lines):
-        last = line
-    return tuple(Setting("Versions", *pair.split(" ", 1)) for pair in last[1].split(", ")) if last is not None else ()
+    last: list[str] = []
+    for log in logs:
+        for _, words in _lines(log):
+            json = _read(words, _JsonLine)
+            begin, _, versions = (words if json is None else json.message).partition("versions: ")
+            pairs = versions.split(", ")
+            if not begin and all(len(pair.split(" ")) == 2 for pair in pairs):
+                last = pairs
+    return tuple(Setting("Versions", *pair.split(" ")) for pair in last)
 
 
-def _messages(log: Log) -> Iterator[tuple[datetime | None, str]]:
-    """When each line was written, and what it says: itself, or the message of a trainer that logs JSON."""
+def _lines(log: Log) -> Iterator[tuple[datetime | None, str]]:
+    """When each line was written, and its text."""
     for line in log.text.splitlines():
         stamp, _, words = line.partition(" ") if log.stamped else ("", "", line)
-        if words.startswith("{"):
-            try:
-                words = text(json.loads(words).get("message"))
-            except (ValueError, RecursionError):
-                continue
         yield parse_time(stamp), words.strip()
 
 
-def _scalars(log: Log) -> Iterator[Scalar]:
-    step = 0
-    for at, words in _messages(log):
-        found, end = _STEP.fullmatch(words), _END.fullmatch(words)
-        if found is not None:
-            step = int(found[1])
-        shown, prefix = (found[2] or "", "") if found is not None else (end[1] if end is not None else "", AT_THE_END)
-        for part in shown.split("  "):
-            speed, pair = _SPEED.fullmatch(part), _PAIR.fullmatch(part)
-            if speed is not None:
-                yield Scalar(f"{prefix}{SPEED}", step, _number(speed[1]) * _SIZES[speed[2]], at)
-            elif pair is not None and pair[1] not in ("epoch", "ETA"):
-                yield Scalar(f"{prefix}{pair[1]}", step, _number(pair[2]), at)
-
-
-def _number(word: str) -> float:
+def _read(line: str, kind: type[S]) -> S | None:
+    """A line in JSON; None where it is none of this kind."""
+    if not line.startswith("{"):
+        return None
     try:
-        return float(word)
-    except ValueError:
-        return float("nan")
+        return msgspec.json.decode(line, type=kind)
+    except (ValueError, RecursionError):
+        return None

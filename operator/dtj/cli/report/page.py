@@ -11,6 +11,7 @@ from datetime import datetime
 from importlib import resources
 from typing import Final
 
+from dtj.api.form import DTJ
 from dtj.api.job import Job
 from dtj.api.names import Condition, State
 from dtj.cli.common.formatting import as_yaml, short_time
@@ -111,7 +112,7 @@ def _sections(evidence: Evidence, job: Job, view: JobView, known: History | None
     yield "Objects", "".join(_objects(evidence))
     yield (
         "Not here",
-        _table(((*map(safe, item),) for item in (*_left_out(evidence), *evidence.unread)), kind="settings"),
+        _table(((*map(safe, item),) for item in (*_left_out(evidence, job), *evidence.unread)), kind="settings"),
     )
 
 
@@ -226,7 +227,16 @@ def _objects(evidence: Evidence) -> Iterator[str]:
     return (_details(kind, str(len(items)), as_yaml(items)) for kind, items in evidence.objects.items() if items)
 
 
-def _left_out(evidence: Evidence) -> Iterator[Unread]:
+def _left_out(evidence: Evidence, job: Job) -> Iterator[Unread]:
     yield Unread("values", "of variables, arguments and annotations, and what looks like a secret in other text")
     if not evidence.logs and not evidence.on_this_machine:
-        yield Unread("logs", f"dtj report {typed(Job.from_object(evidence.job))} --logs includes them")
+        yield Unread("logs", f"dtj report {typed(job)} --logs includes them")
+    if not evidence.scalars and job.status.start_time:
+        yield Unread("curves", _where_curves_are(evidence, job))
+
+
+def _where_curves_are(evidence: Evidence, job: Job) -> str:
+    if evidence.on_this_machine:
+        return "the program reported no metrics; tensorboard --logdir=FOLDER shows what it wrote there"
+    shows = f"dtj tensorboard {job.name}" if job.form is DTJ else "TensorBoard"
+    return f"{shows} shows them; they are in a log of JSON alone (--log-format=json of the trainer)"
