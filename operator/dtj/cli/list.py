@@ -11,7 +11,6 @@ import click
 from dtj.api.printable import one_line
 from dtj.cli.common.connection import cluster_command
 from dtj.cli.common.formatting import columns, short_time
-from dtj.cli.common.options import gone
 from dtj.cli.common.terminal import Exit, say
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ def _wide(_context: click.Context, _option: click.Parameter, value: str | None) 
 @click.option("-A", "--all-namespaces", is_flag=True, help="List the jobs of all namespaces.")
 @click.option("-l", "--selector", default="", metavar="LABELS", help="List jobs with these labels, such as team=a.")
 @click.option("-o", "--output", "wide", metavar="wide", callback=_wide, help="Show more columns.")
-@gone("-w", "--watch", is_flag=True, instead="use kubectl get dtj --watch, or dtj status NAME --watch for one job")
 @cluster_command
 async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, wide: bool) -> int:
     """List the jobs of a namespace, by name.

@@ -93,7 +93,6 @@ NAMES = {"name", "context", "container"}
 
 ONE_OF_BOTH = "give the name of a job on the cluster, or a run on this machine with --run"
 NO_CLUSTER = "--run means a run on this machine: leave out --namespace"
-CODE_GONE = "is gone: put code that a ConfigMap cannot hold into an image, or onto a volume"
 
 
 @pytest.mark.parametrize(
@@ -109,21 +108,14 @@ CODE_GONE = "is gone: put code that a ConfigMap cannot hold into an image, or on
         ("scale x", "Missing option '--replicas'"),
         ("scale digits --replicas 0", "Invalid value for '--replicas': \"0\" is not a whole number of at least 1"),
         ("delete digits --timeout 5s", "--timeout limits --wait: give both"),
-        ("status digits -o json", "--output is gone: use kubectl get dtj NAME -o json, or dtj report NAME"),
-        ("list --watch", "--watch is gone: use kubectl get dtj --watch"),
         ("list -o json", "-o json: -o wide is all there is here: use kubectl get dtj -o json"),
         ("validate x.yaml -n a", "--namespace, --context and --kubeconfig need --server"),
         ("explain x.yaml --context a", "--context and --kubeconfig are for a job on the cluster"),
-        ("explain --field spec.port", "--field is gone: docs/reference.md has all fields"),
-        ("logs --run x", "--run is gone: follow the files of the run: tail -f dtj-runs/<job>/latest/logs/*-*.log"),
         ("report digits --run x", ONE_OF_BOTH),
         ("report", ONE_OF_BOTH),
         ("report --run a --run b", "--run: a report is about one run; tensorboard --logdir=dtj-runs compares the"),
         ("report --run a -n x", NO_CLUSTER),
         ("report --run a --kubeconfig x", NO_CLUSTER),
-        ("submit x.yaml --code . --code-claim shared", f"--code-claim {CODE_GONE}"),
-        ("submit x.yaml --code . --copy-only", f"--copy-only {CODE_GONE}"),
-        ("tensorboard --run b", "--run is gone: tensorboard --logdir=DIR shows the folder of a run"),
         ("tensorboard a --port 70000", "Invalid value for '--port': \"70000\" is not a whole number from 0 to 65535"),
     ],
 )

@@ -310,7 +310,7 @@ def a_run(folder: Path) -> Path:
 def test_a_local_run_gives_a_page(dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = a_run(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert dtj("report", "--run", folder, "--html", "-o", "x.html").out.startswith("Wrote x.html: a page, ")
+    assert dtj("report", "--run", folder, "-o", "x.html").out.startswith("Wrote x.html: a page, ")
     page = (tmp_path / "x.html").read_text()
     assert "1 (1 disruption)" in page
     assert "polyline" in page
@@ -339,7 +339,7 @@ def test_the_name_of_a_job_is_no_path(dtj: Dtj, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_page_can_be_written_to_standard_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert cli(["report", "--run", str(a_run(tmp_path)), "--html", "-o", "-"], standalone_mode=False) == 0
+    assert cli(["report", "--run", str(a_run(tmp_path)), "-o", "-"], standalone_mode=False) == 0
     assert re.fullmatch(r"<!doctype html>.*</html>\n", capfd.readouterr().out, re.DOTALL)
 
 

@@ -99,16 +99,6 @@ class OneOf(click.Choice[E]):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def gone(*option: str, instead: str, is_flag: bool = False) -> Callable[[F], F]:
-    """Refuse an option that there was, in one line that names what remains."""
-
-    def refuse(_context: click.Context, _parameter: click.Parameter, value: object) -> None:
-        if value:
-            raise click.UsageError(f"{option[-1]} is gone: {instead}")
-
-    return click.option(*option, is_flag=is_flag, hidden=True, expose_value=False, is_eager=True, callback=refuse)
-
-
 def platform_option(command: F) -> F:
     """Give a command ``--profiles FILE``, and as ``platform`` the cluster whose operator has them."""
     return click.option(
@@ -135,8 +125,6 @@ def _platform(context: click.Context, parameter: click.Parameter, value: Path | 
 
 def code_option(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command ``--code DIR`` as ``code``."""
-    remedy = "put code that a ConfigMap cannot hold into an image, or onto a volume"
-    command = gone("--code-claim", instead=remedy)(gone("--copy-only", is_flag=True, instead=remedy)(command))
     return click.option(
         CODE,
         metavar="DIR",

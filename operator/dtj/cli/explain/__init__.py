@@ -9,7 +9,7 @@ import click
 
 from dtj.api.strategies import Role
 from dtj.cli.common.connection import with_client
-from dtj.cli.common.options import FileOrJob, OnCluster, OneOf, Place, gone, place_options, platform_option
+from dtj.cli.common.options import FileOrJob, OnCluster, OneOf, Place, place_options, platform_option
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 @click.option("--role", type=OneOf(Role), help="Of the pods, show only those of this role.")
 @platform_option
 @place_options
-@gone("--attempt", instead="later attempts have the same pods, under names that end in -r1, -r2, ...")
-@gone("--field", instead="docs/reference.md has all fields, kubectl explain dtj.spec those of a cluster")
 def explain(
     sources: tuple[str | OnCluster, ...],
     output: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dtj.cli.common.connection import with_client
-from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, gone, place_options
+from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, place_options
 
 
 @click.command()
@@ -22,7 +22,6 @@ from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, gone, 
     "--first-error", "only_error", is_flag=True, help="Show the first error of the replica that failed first."
 )
 @place_options
-@gone("--run", instead="follow the files of the run: tail -f dtj-runs/<job>/latest/logs/*-*.log")
 def logs(
     name: str,
     role: str | None,

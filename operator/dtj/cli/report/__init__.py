@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from dtj.cli.common.connection import with_client
-from dtj.cli.common.options import JobName, Place, check_one_is_given, complete_run, gone, place_options, runs_option
+from dtj.cli.common.options import JobName, Place, check_one_is_given, complete_run, place_options, runs_option
 
 
 def _one_run(context: click.Context, option: click.Parameter, runs: tuple[str, ...]) -> str | None:
@@ -31,8 +31,6 @@ def _one_run(context: click.Context, option: click.Parameter, runs: tuple[str, .
     shell_complete=complete_run,
     help="Show a run on this machine instead: its folder, or the name of its job.",
 )
-@gone("--include-env", is_flag=True, instead="kubectl get dtj NAME -o yaml has them, or manifest.yaml of a run")
-@click.option("--html", is_flag=True, hidden=True, expose_value=False)  # the only form there is
 @click.option(
     "-o",
     "--output",

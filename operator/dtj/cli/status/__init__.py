@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dtj.cli.common.connection import cluster_command
-from dtj.cli.common.options import JobName, gone
+from dtj.cli.common.options import JobName
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient
@@ -19,7 +19,6 @@ _SHOWN: Final = 10
 
 @click.command()
 @click.argument("name", type=JobName(tfjobs=True), required=False)
-@gone("-o", "--output", instead="use kubectl get dtj NAME -o json, or dtj report NAME for all that is known")
 @click.option("-w", "--watch", is_flag=True, help="Show each change until the job ends.")
 @cluster_command
 async def status(client: AsyncClient, name: str | None, watch: bool) -> int:

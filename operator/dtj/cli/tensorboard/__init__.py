@@ -8,7 +8,7 @@ import click
 
 from dtj.api import names
 from dtj.cli.common.connection import with_client
-from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, gone, place_options
+from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, place_options
 
 
 @click.command("tensorboard")
@@ -30,7 +30,6 @@ from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, gone, 
     help="How long to wait until TensorBoard is ready.",
 )
 @place_options
-@gone("--run", instead="tensorboard --logdir=DIR shows the folder of a run, or of several")
 def tensorboard(name: str, port: int, browser: bool | None, timeout: float, place: Place) -> int:
     """Show a job's curves in a browser, until Ctrl-C.
 
