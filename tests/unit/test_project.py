@@ -10,6 +10,7 @@ from pathlib import Path
 import generate_reference
 import levels
 import pytest
+import size
 import yaml
 
 from dtj.api import names
@@ -99,3 +100,18 @@ def test_the_reference_describes_every_condition_and_every_environment_variable(
     assert set(generate_reference.CONDITIONS) == set(names.Condition)
     variables = {value for name, value in vars(names.Env).items() if name.isupper()} - {names.Env.PREFIX}
     assert set(generate_reference.VARIABLES) == variables
+
+
+def test_each_file_is_counted_in_one_row_of_what_the_lines_are_for() -> None:
+    found = size.rows()
+    for part, root in (("operator", "operator"), ("trainer", "trainer-image"), ("tests", "tests")):
+        assert sum(size.lines(row.files) for row in found[part]) == size.lines(size.files(f"{root}/*.py"))
+    page = (ROOT / "docs" / "adr" / "0041-where-smaller-ends.md").read_text()
+    named = {
+        line.split(" | ")[0].removeprefix("| "): line.split(" | ")[2] for line in page.splitlines() if " | " in line
+    }
+    assert {row.name: row.used_by for part in found.values() for row in part}.items() <= named.items()
+
+
+def test_rounded_rows_sum_to_the_rounded_whole() -> None:
+    assert size.hundreds([149, 149, 149, 60]) == [200, 100, 100, 100]
