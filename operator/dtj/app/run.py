@@ -230,9 +230,10 @@ async def _first_of(*waited_for: asyncio.Task[Any] | Coroutine[Any, Any, Any]) -
 async def _unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
     """Await ``work`` to its end; False where ``stop`` came first."""
     task = asyncio.create_task(work)
-    await _first_of(task, stop.wait())
-    if not task.done():
-        task.cancel()
-        return False
-    task.result()
-    return True
+    try:
+        await _first_of(task, stop.wait())
+    finally:
+        task.cancel()  # also where we are cancelled; one that is done stays done
+    if task.done():
+        task.result()
+    return task.done()

@@ -196,3 +196,16 @@ async def test_credentials_that_are_refused_later_end_the_operator_in_the_same_w
     monkeypatch.setattr(gateway, "discover", refuse)
     with pytest.raises(CredentialsRefused, match="here does not accept our credentials: Unauthorized"):
         await engines(gateway).run(asyncio.Event())
+
+
+@virtual_time
+async def test_an_operator_that_must_end_no_longer_waits_for_a_crd(gateway: FakeGateway) -> None:
+    gateway.installed = {JOBS}
+    operating = asyncio.create_task(engines(gateway).run(asyncio.Event()))
+    await asyncio.sleep(60.0)
+    operating.cancel()
+    await asyncio.wait([operating])
+    asked = len(gateway.calls)
+    await asyncio.sleep(60.0)
+    assert len(gateway.calls) == asked
+    assert [each.seen for each in Played.made] == [["begun", "cut off"], []]
