@@ -29,6 +29,7 @@ from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.gateway import JOBS, PODS, Resource
+from dtj.kube.job_body import job_from_object
 from dtj.kube.lease import Lease, LeaseLost
 from support.fake_gateway import FakeGateway
 from support.http_api import HttpApi
@@ -59,7 +60,7 @@ class Cluster:
     def submit(self, name: str, *, namespace: str, workers: int) -> None:
         body = manifest(name, roles={"worker": workers})
         body["metadata"] = {"name": name, "namespace": namespace, "generation": 1}
-        self.engine.feed.put(self.server.put(JOBS, body))
+        self.engine.feed.put(job_from_object(self.server.put(JOBS, body)))
 
     def pods_of(self, job: str) -> int:
         return sum(name.startswith(f"{job}-worker-") for name in self.server.names(PODS))

@@ -80,14 +80,14 @@ async def _template(workers: int, found: list[FakeGateway]) -> None:
         gateway = harness.gateway
         body: JsonObject = {**manifest(NAME, roles={"worker": workers})}
         body["metadata"] = {"name": NAME, "generation": 1}
-        harness.engine.feed.put(gateway.put(JOBS, body))
+        harness.tell(gateway.put(JOBS, body))
         await settled()
         status: JsonObject = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         for name in gateway.names(PODS):
             gateway.put(PODS, {**gateway.body(PODS, name), "status": status})
         for _ in range(5):
             await asyncio.sleep(30.0)
-            harness.engine.feed.put(gateway.body(JOBS, NAME))
+            harness.tell(gateway.body(JOBS, NAME))
             await settled()
         state = dig(gateway.body(JOBS, NAME), "status", "state")
         if state != "Running":

@@ -23,7 +23,7 @@ from pydantic import JsonValue
 import bad_tfjobs
 import common
 import figures
-from builders import manifest
+from builders import manifest, record_of
 from dtj.api.form import DTJ, Form
 from dtj.api.json import JsonObject, dig, fields_of
 from dtj.api.names import State
@@ -34,8 +34,8 @@ from dtj.core.observed import Observed
 from dtj.core.planner import plan
 from dtj.core.platform import Platform, platform_of_tfjobs
 from dtj.engine.engine import Engine, EngineSettings
-from dtj.engine.job_store import JobRecord
 from dtj.kube.gateway import PODS, Listing, Resource, WatchEvent, jobs_of
+from dtj.kube.job_body import job_from_object
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.played_pods import all_containers, status
@@ -130,14 +130,14 @@ async def _start(scene: Scene, workers: int, server: Server) -> None:
     resource, settings = jobs_of(scene.form), EngineSettings(rest=30.0, relist_every=None)
     body: JsonObject = {**scene.make(workers), "metadata": {"name": NAME, "generation": 1}}
     async with harnessed(gateway=server, settings=settings, platform=scene.platform, form=scene.form) as harness:
-        harness.engine.feed.put(server.put(resource, body))
+        harness.tell(server.put(resource, body))
         await asyncio.sleep(60.0)
         _play(server, Role.PS, None)
         _play(server, Role.CHIEF, None)
         _play(server, Role.WORKER, None)
         await asyncio.sleep(60.0)
     found = server.body(resource, NAME)
-    if JobRecord.from_object(found).state != State.RUNNING:
+    if record_of(found).state != State.RUNNING:
         raise SystemExit(f"the job is not Running: {dig(found, 'status')}")
 
 
@@ -172,7 +172,7 @@ async def _measure(scene: Scene, workers: int, server: Server) -> str:
         gc.freeze()  # an operator does not have the objects of the API server
         watching = group.create_task(common.watch_loop(blocked))
         began = time.process_time()
-        engine.feed.put(server.body(jobs_of(scene.form), NAME))
+        engine.feed.put(job_from_object(server.body(jobs_of(scene.form), NAME)))
         while sum(name.endswith("-r1") for name in server.names(PODS)) < workers:
             await asyncio.sleep(0.2)
         watching.cancel()

@@ -41,7 +41,7 @@ from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.errors import Conflict
 from dtj.kube.gateway import SERVICES, Listing, Resource
-from dtj.kube.job_body import in_short
+from dtj.kube.job_body import read_job
 from support.fake_gateway import FakeGateway
 from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
@@ -245,7 +245,7 @@ async def _engine_with(jobs: list[bytes], server: _Server) -> str:
         watching = group.create_task(common.watch_loop(blocked))
         running = group.create_task(engine.run())
         for job in jobs:
-            engine.feed.put(in_short(job))
+            engine.feed.put(read_job(job))
             await asyncio.sleep(0)
         while not engine.synced:
             await asyncio.sleep(0.1)

@@ -14,6 +14,7 @@ from dtj.core.observed import GangsFound, Observed, Phase, Pod, Termination
 from dtj.core.platform import Platform
 from dtj.core.status import format_time
 from dtj.engine.job_store import JobRecord
+from dtj.kube.job_body import job_from_object
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UID = "0b5e4c1e-0000-4000-8000-000000000001"
@@ -83,6 +84,11 @@ def spec_of(job: Job) -> JobSpec:
     return job.spec
 
 
+def record_of(body: JsonObject) -> JobRecord:
+    """A stored job as an engine keeps it."""
+    return JobRecord.of(job_from_object(body))
+
+
 def kept(job: Job) -> JobRecord:
     """The job as an engine keeps it."""
     metadata: JsonObject = {
@@ -92,7 +98,7 @@ def kept(job: Job) -> JobRecord:
         "generation": job.generation,
         "resourceVersion": job.resource_version,
     }
-    return JobRecord.from_object({"metadata": metadata, "spec": job.raw_spec, "status": job.status.to_object()})
+    return record_of({"metadata": metadata, "spec": job.raw_spec, "status": job.status.to_object()})
 
 
 def edited(job: Job, **policy: object) -> Job:

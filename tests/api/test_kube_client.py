@@ -17,7 +17,6 @@ from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
 from dtj.kube.gateway import JOBS, PODS, Discovery, Resource, WatchEvent
-from dtj.kube.job_body import json_of
 from dtj.kube.records import decode_pod
 from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
@@ -128,12 +127,12 @@ async def test_a_status_patch_removes_what_is_null_and_gives_the_object_back(
 ) -> None:
     world.submit()
     for status in ({"state": "Starting", "ready": "0/2"}, {"state": "Running", "ready": None}):
-        body = await gateway.patch(
-            JOBS, namespace=world.namespace, name="digits", patch={"status": dict(status)}, subresource="status"
+        written = await gateway.patch_job_status(
+            JOBS, namespace=world.namespace, name="digits", patch={"status": dict(status)}
         )
-    given_back = json.loads(json_of(body))
-    assert dig(given_back, "status", "state") == "Running"
-    assert not dig(given_back, "status", "ready")
+    given_back = json.loads(bytes(written.status))
+    assert dig(given_back, "state") == "Running"
+    assert not dig(given_back, "ready")
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])

@@ -24,7 +24,8 @@ from unittest import mock
 import msgspec
 
 from builders import NOW
-from dtj.api.json import dig, objects, text
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.app.kopf_session import JobsBeside
 from dtj.core.actions import Plan
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
@@ -32,7 +33,6 @@ from dtj.core.platform import JobAccess, Platform, platform_of_tfjobs
 from dtj.engine.engine import EngineSettings
 from dtj.kube.clock import ServerClock
 from dtj.kube.errors import ApiError, Gone
-from dtj.kube.job_body import decode_jobs, shortened
 from dtj.kube.lease import Lease
 from operator_adversaries.cluster import AFTER, BYSTANDER, HERS, LATE, PEER, THEIRS, VICTIM, Cluster
 from operator_adversaries.places import raising
@@ -359,21 +359,29 @@ class _Stage(Cluster):
 
     async def _watch(self) -> None:
         """In place of kopf: the jobs as it gets and hands them on."""
-        feed = self.harness.engine.feed
+        feed, jobs = self.harness.engine.feed, JobsBeside()
+
+        def pass_on(kind: str | None, body: JsonObject) -> None:
+            namespace, name, uid = (text(dig(body, "metadata", each)) for each in ("namespace", "name", "uid"))
+            if kind == "DELETED":
+                feed.remove((namespace, name), uid=uid)
+            elif (job := jobs.take(uid)) is not None:
+                feed.put(job)
+
         while True:
             try:
                 listing = await self.store.list(self.jobs, namespace=None)
                 head = {"kind": f"{self.jobs.kind}List", "apiVersion": self.jobs.api_version, "metadata": {}}
-                page = decode_jobs(written({**head, "items": [msgspec.Raw(item) for item in listing.items]}))
-                for item in objects(page["items"]):
-                    feed.put(item)
+                told = jobs.page(written({**head, "items": [msgspec.Raw(item) for item in listing.items]}))
+                for item in objects(told["items"]):
+                    pass_on(None, item)
                 feed.relist_soon()
                 version = listing.resource_version
                 async for event in self.store.watch(self.jobs, namespace=None, resource_version=version):
                     line = b'{"type":"%s","object":%s}' % (event.type.encode(), written(msgspec.Raw(event.object)))
-                    if short := shortened(line):
+                    if short := jobs.line(line):
                         told = json.loads(short)
-                        (feed.remove if told["type"] == "DELETED" else feed.put)(told["object"])
+                        pass_on(told["type"], told["object"])
             except ApiError:
                 await asyncio.sleep(1.0)
             except Exception as error:  # noqa: BLE001 - it is to be reported

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import record_of
 from dtj.api.json import JsonObject
 from dtj.engine.job_store import JobRecord, JobStore
 
@@ -65,7 +66,7 @@ class Newsroom:
     def _write(self, name: str, *, uid: str) -> JobRecord:
         self.version += 1
         metadata: JsonObject = {"name": name, "uid": uid, "resourceVersion": str(self.version)}
-        record = JobRecord.from_object({"metadata": metadata})
+        record = record_of({"metadata": metadata})
         self.server[name] = record
         self.events[uid].append(("MODIFIED", record))
         return record

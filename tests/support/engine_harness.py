@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from builders import NOW, manifest
 from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, object_at
+from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Label
 from dtj.core.actions import Create, CreatePod, Kind, Plan
 from dtj.core.observed import Observed, TemplateVerdict
@@ -19,6 +19,7 @@ from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS, jobs_of
+from dtj.kube.job_body import job_from_object
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, settled
 
@@ -63,8 +64,12 @@ class Harness:
         body = {**manifest(name), "apiVersion": self.form.api_version, "kind": self.form.kind}
         body["metadata"] = {"name": name, "generation": 1, "uid": uid, **metadata}  # type: ignore[dict-item]
         stored = self.gateway.put(jobs_of(self.form), body)
-        self.engine.feed.put(stored)
+        self.tell(stored)
         return Job.from_object(stored)
+
+    def tell(self, stored: JsonObject) -> None:
+        """Tell the engine of a job as the API server has it, as kopf's watch would."""
+        self.engine.feed.put(job_from_object(stored))
 
     async def take(self, name: str = "digits", *, uid: str = "", **metadata: object) -> Job:
         """Submit a job, and have the engine do what it does at once."""
@@ -86,9 +91,9 @@ class Harness:
 
     def retract(self, name: str = "digits") -> None:
         """Delete a job, and tell the engine."""
-        body = self.gateway.body(JOBS, name)
+        uid = text(dig(self.gateway.body(JOBS, name), "metadata", "uid"))
         self.gateway.remove(JOBS, name)
-        self.engine.feed.remove(body)
+        self.engine.feed.remove(("default", name), uid=uid)
 
     def writes(self) -> list[str]:
         return self.gateway.writes()

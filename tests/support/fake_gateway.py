@@ -15,6 +15,7 @@ import msgspec
 from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Gone, NotFound, Unavailable
 from dtj.kube.gateway import Discovery, Listing, Resource, WatchEvent, one_page
+from dtj.kube.job_body import JobObject, job_from_object
 from dtj.kube.records import Key
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -263,6 +264,11 @@ class FakeGateway:
             return self._store(resource, (namespace, name), merged, "MODIFIED")
 
         return copy.deepcopy(await self._called(Call("patch", resource.plural, name, patch), effect))
+
+    async def patch_job_status(self, resource: Resource, *, namespace: str, name: str, patch: JsonObject) -> JobObject:
+        return job_from_object(
+            await self.patch(resource, namespace=namespace, name=name, patch=patch, subresource="status")
+        )
 
     async def delete(
         self, resource: Resource, *, namespace: str, name: str, uid: str = "", resource_version: str = ""

@@ -18,7 +18,7 @@ def put(harness: Harness, name: str, body: JsonObject | None = None, **spec: obj
     metadata: JsonObject = {"name": name, "namespace": "default", "generation": 1, "uid": f"uid-{name}"}
     kind: JsonObject = {"apiVersion": harness.form.api_version, "kind": harness.form.kind}
     stored = harness.gateway.put(jobs_of(harness.form), {**body, **kind, "metadata": metadata})
-    harness.engine.feed.put(stored)
+    harness.tell(stored)
     return stored
 
 

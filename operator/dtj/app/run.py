@@ -21,9 +21,10 @@ from dtj import __version__
 from dtj.api.form import DTJ, Form
 from dtj.api.tfjob.form import TFJOB
 from dtj.app.health import health_routes, metrics_routes, serving
+from dtj.app.kopf_session import connection_info
 from dtj.app.settings import OperatorSettings
 from dtj.app.startup import wait_until_served
-from dtj.app.watch import JobWatch, connection_info
+from dtj.app.watch import JobWatch
 from dtj.core.planner import plan
 from dtj.core.platform import Platform, platform_of_tfjobs
 from dtj.engine.engine import Engine, EngineSettings

@@ -2,7 +2,8 @@
 
 kopf is used for what it does without writing: with ``on.event`` alone it adds no finalizer, no annotation and no
 patch to a job. Anything that the handler raised would be logged and forgotten, so it does nothing that can fail,
-and a value that it returned would be written into the job's status, so it returns None.
+and a value that it returned would be written into the job's status, so it returns None. kopf knows of a job who it is;
+the job itself is beside it (see :mod:`dtj.app.kopf_session`).
 
 It has its own thread and event loop, and is started again when it ends. kopf ends at every ERROR line of a watch
 but 410 (500 "etcdserver: leader changed", 429, 504), and on its way out it cancels all tasks of its loop that are
@@ -15,20 +16,15 @@ import asyncio
 import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
-import aiohttp
 import kopf
 
-from dtj.api.json import JsonObject
+from dtj.app.kopf_session import JobsBeside, KopfSession
 from dtj.engine.feed import JobFeed
-from dtj.kube.config import ConnectionSource
-from dtj.kube.errors import error_from_reply
-from dtj.kube.gateway import JOBS, TFJOBS
-from dtj.kube.job_body import decode_jobs, shortened
 from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
@@ -109,6 +105,7 @@ class _Kopf:
         self._namespaces = tuple(namespaces)
         self._ours = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
+        self._jobs = JobsBeside()
         self._stopped = False
         threading.Thread(target=self._run, name="kopf", daemon=True).start()
 
@@ -158,27 +155,24 @@ class _Kopf:
 
         @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=5.0)
         async def log_in(**_: Any) -> kopf.AiohttpSession:
-            return WatchSession(await self._connect())
+            return KopfSession(await self._connect(), self._jobs)
 
         @kopf.on.event(group, version, resource.plural, registry=registry)
-        async def take_over(event: kopf.RawEvent, **_: Any) -> None:
-            body: Any = event["object"]
-            with suppress(RuntimeError):
-                self._ours.call_soon_threadsafe(self._take, event["type"], body)
+        async def pass_on(event: kopf.RawEvent, namespace: str | None, name: str, uid: str, **_: Any) -> None:
+            if event["type"] == "DELETED":
+                self._tell(partial(self._feed.remove, (namespace or "default", name), uid=uid))
+            elif (job := self._jobs.take(uid)) is not None:
+                self._tell(partial(self._feed.put, job))
+            if event["type"] is None:
+                # From a list of kopf's own: it does not say what has vanished since its last one.
+                self._tell(self._feed.relist_soon)
 
         return registry
 
-    def _take(self, kind: str | None, body: JsonObject) -> None:
-        """An event of this type; None for an object that was listed."""
-        if self._stopped:
-            return
-        if kind == "DELETED":
-            self._feed.remove(body)
-        else:
-            self._feed.put(body)
-        if kind is None:
-            # A list of kopf's own: it does not say what has vanished since its last one.
-            self._feed.relist_soon()
+    def _tell(self, news: Callable[[], None]) -> None:
+        """Have the loop of our maker do this, unless we are stopped by then."""
+        with suppress(RuntimeError):  # it is closed: the process ends
+            self._ours.call_soon_threadsafe(lambda: None if self._stopped else news())
 
     def _end(self, error: BaseException | None) -> None:
         if not self.ended.done():
@@ -203,25 +197,6 @@ def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     return settings
 
 
-async def connection_info(source: ConnectionSource) -> kopf.ConnectionInfo:
-    """The connection of our own gateway, in kopf's terms. kopf asks again when the API server answers 401."""
-    configuration = await source.load()
-    header = await configuration.get_api_key_with_prefix("BearerToken") or ""
-    scheme, _, token = header.rpartition(" ")
-    extra = getattr(configuration, "client_session_kwargs", None) or {}
-    return kopf.ConnectionInfo(
-        server=configuration.host,
-        ca_path=configuration.ssl_ca_cert,
-        insecure=not configuration.verify_ssl,
-        scheme=scheme or None,
-        token=token or None,
-        certificate_path=configuration.cert_file,
-        private_key_path=configuration.key_file,
-        proxy_url=configuration.proxy,
-        trust_env=extra.get("trust_env", True),
-    )
-
-
 class QuietRetries(logging.Filter):
     """Makes one warning of the errors that kopf logs at each attempt of a request during an outage, and drops what
     :class:`JobWatch` says itself."""
@@ -236,97 +211,3 @@ class QuietRetries(logging.Filter):
             return True
         record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
         return int(attempt[1]) == 1
-
-
-# -- the connection of kopf: each job in the form in which we keep it -------------------------------------------------
-
-
-class _Lines:
-    """The stream of a watch, line by line, each shortened; else as aiohttp's own."""
-
-    def __init__(self, content: aiohttp.StreamReader) -> None:
-        self._content = content
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._content, name)
-
-    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """What kopf reads, at line breaks: no chunk is longer than a line was."""
-        begun: list[bytes] = []
-        async for chunk in self._content.iter_chunked(size):
-            *ended, rest = chunk.split(b"\n")
-            for line in ended:
-                whole = b"".join((*begun, line))
-                begun.clear()
-                if whole and (short := shortened(whole)):
-                    yield short + b"\n"
-            begun.append(rest)
-        if (last := b"".join(begun)) and (short := shortened(last)):
-            yield short + b"\n"
-
-
-class JobsResponse(aiohttp.ClientResponse):
-    """A response that reads jobs before kopf does; other answers are left as they are.
-
-    kopf decodes whole lists and lines by itself. Its seam is the session of aiohttp, whose responses are made of a
-    class that may be replaced.
-    """
-
-    @property
-    def headers(self) -> Any:
-        """With the time to come back that :class:`~dtj.kube.errors.ApiError` has: kopf waits for any."""
-        found = super().headers
-        if (given := found.get("Retry-After")) is None:
-            return found
-        seconds = error_from_reply(self.status, b"", headers={"Retry-After": given}).retry_after
-        bounded = found.copy()
-        del bounded["Retry-After"]
-        if seconds is not None:
-            bounded["Retry-After"] = f"{seconds:g}"
-        return bounded
-
-    @property
-    def _has_jobs(self) -> bool:
-        return self.url.path.rpartition("/")[2] in (JOBS.plural, TFJOBS.plural) and self.status == 200
-
-    async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        await super().start(connection)
-        if self._has_jobs and self.url.query.get("watch") == "true":
-            self.content = _Lines(self.content)  # type: ignore[assignment]
-        return self
-
-    async def json(self, **arguments: Any) -> Any:
-        if not self._has_jobs:
-            return await super().json(**arguments)
-        page = decode_jobs(await self.read())
-        self._body = b""  # kopf keeps the response until the next one is there
-        return page
-
-
-class WatchSession(kopf.AiohttpSession):
-    """Credentials for kopf whose session makes such responses. Equal where what it was made of is equal: by that kopf
-    knows credentials that were refused before."""
-
-    _info: kopf.ConnectionInfo
-
-    def __init__(self, info: kopf.ConnectionInfo) -> None:
-        object.__setattr__(self, "_info", info)
-        object.__setattr__(self, "server", info.server)
-
-    @cached_property
-    def aiohttp_session(self) -> aiohttp.ClientSession:
-        """Made when kopf asks for it, in kopf's event loop."""
-        info: kopf.ConnectionInfo = self._info
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
-            headers=info.as_http_headers(),
-            proxy=info.proxy_url,
-            trust_env=info.trust_env,
-            response_class=JobsResponse,
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WatchSession) and bool(self._info == other._info)
-
-    def __hash__(self) -> int:
-        return hash(self.server)

@@ -411,17 +411,17 @@ class Executor:
         # What was dropped is written again with the next change: the CRD may have been upgraded.
         status: JsonObject = {**cache.dropped, **difference}
         patch: JsonObject = {"metadata": {"resourceVersion": job.resource_version}, "status": status}
-        body = await self._gateway.patch(
-            jobs_of(job.form), namespace=job.namespace, name=job.name, patch=patch, subresource="status"
+        written = await self._gateway.patch_job_status(
+            jobs_of(job.form), namespace=job.namespace, name=job.name, patch=patch
         )
-        record = JobRecord.from_object(body)
+        record = JobRecord.of(written)
         if not self._state.jobs.answer(record):
             raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
-        came_back = record.job().raw_status
-        if self._guard is not None and job.form.recorded_in not in came_back:
+        kept = record.job()
+        if self._guard is not None and job.form.recorded_in not in kept.raw_status:
             self._guard.doubt()
             raise Replan
-        self._note_dropped(job, lacking(came_back, stored_as))
+        self._note_dropped(job, lacking(kept.raw_status, stored_as))
         cache.status_written_at = now = self._now()
         self._metrics.note_status(job, wanted, cache=cache, now=now)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
@@ -431,7 +431,7 @@ class Executor:
                 job.status.state or "new",
                 extra=about(job, action="status", reason=wanted.reason),
             )
-        return self._state.job_of(record)
+        return self._state.with_dropped(kept)
 
     def _note_dropped(self, job: Job, dropped: JsonObject) -> None:
         """What the API server did not keep of a status is remembered, and said once for each job."""

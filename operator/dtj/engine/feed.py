@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Reason
 from dtj.engine.job_store import JobRecord, News
 from dtj.engine.logs import about
@@ -24,6 +23,7 @@ from dtj.kube.decoding import Once, Unreadable
 from dtj.kube.errors import ApiError
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import JOBS, Gateway, Resource
+from dtj.kube.job_body import JobObject
 from dtj.kube.records import Key, Metadata, decode_plain, version_number
 from dtj.kube.waiting import Backoff
 
@@ -66,22 +66,22 @@ class JobFeed:
         """Called when a list shows that the API server went back to an older history: a watch that goes on from before
         would see nothing for a long time."""
 
-    def put(self, body: JsonObject) -> None:
+    def put(self, job: JobObject) -> None:
         """A job was created or changed, or is simply there. What goes wrong with it is made good by a list."""
         over = False
         with self._supervisor.sparing("watch on jobs"):
-            key, uid, version = _identity(body)
-            if not self._state.jobs.holds(key, uid=uid, version=version):
-                record = JobRecord.from_object(body)
+            metadata = job.metadata
+            key = (metadata.namespace, metadata.name)
+            if not self._state.jobs.holds(key, uid=metadata.uid, version=metadata.resource_version):
+                record = JobRecord.of(job)
                 self._note(record, self._state.jobs.put(record))
             over = True
         if not over:
             self.relist_soon()
 
-    def remove(self, body: JsonObject) -> None:
+    def remove(self, key: Key, *, uid: str) -> None:
         """A job is gone. What it owned is the garbage collector's business."""
         with self._supervisor.sparing("watch on jobs"):
-            key, uid, _ = _identity(body)
             self._forget(self._state.jobs.remove(key, uid=uid))
 
     def relist_soon(self) -> None:
@@ -173,10 +173,3 @@ class JobFeed:
         self._state.expectations.forget(record.identity)
         self._recorder.forget(record.uid)
         log.info("is gone", extra=about(record, action="forget"))
-
-
-def _identity(body: JsonObject) -> tuple[Key, str, str]:
-    """Namespace and name, UID, and version of an object."""
-    metadata = dig(body, "metadata")
-    key = (text(dig(metadata, "namespace"), "default"), text(dig(metadata, "name")))
-    return key, text(dig(metadata, "uid")), text(dig(metadata, "resourceVersion"))

@@ -26,10 +26,10 @@ from typing import Final
 import msgspec
 
 from dtj.api.job import Job, form_of_kind
-from dtj.api.json import JsonObject, fields_of
+from dtj.api.json import fields_of
 from dtj.api.names import Condition
 from dtj.kube.decoding import reader
-from dtj.kube.job_body import json_of, read_job
+from dtj.kube.job_body import JobObject, read_job
 from dtj.kube.records import Key, version_number
 
 
@@ -70,9 +70,13 @@ class JobRecord:
     @classmethod
     def from_json(cls, raw: bytes) -> JobRecord:
         """Keep a job as the API server writes it. Raises Unreadable if it is none."""
-        found = read_job(raw)
-        metadata = found.metadata
-        status = form_of_kind(found.api_version, found.kind).record(fields_of(_decode(found.status)))
+        return cls.of(read_job(raw))
+
+    @classmethod
+    def of(cls, job: JobObject) -> JobRecord:
+        """Keep a job. Raises Unreadable if its status is none."""
+        metadata = job.metadata
+        status = form_of_kind(job.api_version, job.kind).record(fields_of(_decode(job.status)))
         alive = metadata.deletion_timestamp is None and not status.terminal
         return cls(
             namespace=intern(metadata.namespace),  # a text that many jobs share
@@ -85,13 +89,8 @@ class JobRecord:
             terminal=status.terminal,
             running=alive and status.is_true(Condition.PODS_READY),
             stalled=not status.terminal and status.is_true(Condition.PROGRESS_STALLED),
-            packed=_packed(msgspec.json.encode(found)),
+            packed=_packed(msgspec.json.encode(job)),
         )
-
-    @classmethod
-    def from_object(cls, body: JsonObject) -> JobRecord:
-        """Keep a job that came as an object, or as :func:`dtj.kube.job_body.in_short` makes it."""
-        return cls.from_json(json_of(body))
 
     def job(self) -> Job:
         """The job with all that is read of it."""

@@ -256,9 +256,13 @@ class ClusterState:
             self.caches.forget(record.uid)
 
     def job_of(self, record: JobRecord) -> Job:
+        """The job, :meth:`with_dropped`."""
+        return self.with_dropped(record.job())
+
+    def with_dropped(self, job: Job) -> Job:
         """The job with its status as it was written, also where the API server does not keep all of that: else it would
         be written again, for ever."""
-        job, dropped = record.job(), self.caches.of(record.uid).dropped
+        dropped = self.caches.of(job.uid).dropped
         if not dropped or (job.form.recorded_in and job.form.recorded_in not in job.raw_status):
             return job
         return job.with_status(apply_merge_patch(job.raw_status, dropped))

@@ -35,8 +35,8 @@ from dtj.kube.errors import (
     error_from_status,
     transport_words,
 )
-from dtj.kube.gateway import JOBS, PODS, TFJOBS, Discovery, Listing, Resource, WatchEvent
-from dtj.kube.job_body import in_short
+from dtj.kube.gateway import PODS, Discovery, Listing, Resource, WatchEvent
+from dtj.kube.job_body import JobObject, read_job
 from dtj.kube.paging import PAGE_SIZE, PageTooLong, read_page
 from dtj.kube.pod_logs import LogQuery, split_lines
 from dtj.kube.throttle import PacedSlots
@@ -209,7 +209,7 @@ class KubeGateway:
         }
         path = resource.path(namespace)
         async with self._stream("watch", resource, path=path, query=query, timeout=_WATCH_TIMEOUT) as reply:
-            async for line in watch_lines(reply):
+            async for line in watch_lines(reply.content):
                 try:
                     event = _decode_line(line)
                 except Unreadable as error:
@@ -258,9 +258,16 @@ class KubeGateway:
         self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
     ) -> JsonObject:
         path = resource.path(namespace, name, subresource)
+        return await self._patch(resource, path=path, namespace=namespace, patch=patch, decode=decode_object)
+
+    async def patch_job_status(self, resource: Resource, *, namespace: str, name: str, patch: JsonObject) -> JobObject:
+        path = resource.path(namespace, name, "status")
+        return await self._patch(resource, path=path, namespace=namespace, patch=patch, decode=read_job)
+
+    async def _patch(
+        self, resource: Resource, *, path: str, namespace: str, patch: JsonObject, decode: Callable[[bytes], T]
+    ) -> T:
         query = {"fieldManager": self._manager}
-        # The answer to a status holds the whole job, however long.
-        decode = in_short if resource in (JOBS, TFJOBS) and subresource == "status" else decode_object
         try:
             return await self._call(
                 "patch", resource, path=path, namespace=namespace, query=query, body=patch, decode=decode

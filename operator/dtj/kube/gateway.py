@@ -17,6 +17,7 @@ from dtj.api.form import Form
 from dtj.api.json import JsonObject, dig
 from dtj.api.tfjob import names as tfjob
 from dtj.kube.errors import AlreadyExists, Forbidden, Invalid
+from dtj.kube.job_body import JobObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,9 @@ class Gateway(Protocol):
         self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
     ) -> JsonObject:
         """JSON merge patch (RFC 7386). A ``metadata.resourceVersion`` or ``uid`` in it is a precondition."""
+
+    async def patch_job_status(self, resource: Resource, *, namespace: str, name: str, patch: JsonObject) -> JobObject:
+        """The same for the status of a job. The answer holds the whole job, however long."""
 
     async def delete(
         self, resource: Resource, *, namespace: str, name: str, uid: str = "", resource_version: str = ""

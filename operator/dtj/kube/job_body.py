@@ -1,12 +1,15 @@
-"""Jobs as they come off the wire: undecoded JSON, with what the operator reads of a job and no more.
+"""Jobs as they come off the wire: their metadata, and what else the operator reads of a job as undecoded JSON.
 
 A job is what a user wrote, up to 1.5 MiB, and its template may hold what no schema knows: decoded, 1.3 MB of
-``[{},{},…]`` take 30 MiB. So each object is looked at before its spec is decoded, and stays JSON. Of a spec that is too
-long, or has too many values, only the problem stays: see :func:`dtj.api.job.size_problem`.
+``[{},{},…]`` take 30 MiB. So each object is looked at before its spec is decoded, and takes as much memory as its JSON
+is long. Of a spec that is too long, or has too many values, only the problem stays: see
+:func:`dtj.api.job.size_problem`.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -60,9 +63,15 @@ class JobObject(msgspec.Struct, rename="camel", omit_defaults=True):
     """Why the spec was left out; empty if it is there."""
 
 
-class _Line(msgspec.Struct):
+class JobEvent(msgspec.Struct):
+    """A line of a watch: what happened to a job, and the job."""
+
     type: str
-    object: msgspec.Raw
+    object: JobObject
+
+
+class _Type(msgspec.Struct):
+    type: str = ""
 
 
 class _List(msgspec.Struct, rename="camel"):
@@ -72,9 +81,20 @@ class _List(msgspec.Struct, rename="camel"):
     items: list[msgspec.Raw] = []
 
 
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """A page of a list of jobs, without those that cannot be read."""
+
+    head: JsonObject
+    """The list without its items."""
+
+    jobs: list[JobObject]
+
+
 _decode_job = reader(JobObject)
 _decode_head = reader(_Head)
-_decode_line = reader(_Line)
+_decode_event = reader(JobEvent)
+_decode_type = reader(_Type)
 _decode_list = reader(_List)
 _encode = msgspec.json.Encoder().encode
 
@@ -85,83 +105,61 @@ _OF_JOBS: Final = ("ADDED", "MODIFIED", "DELETED")
 
 _OTHERS: Final = (kueue.PREBUILT_WORKLOAD, *tfjob.ANNOTATIONS)
 
-_TEXT: Final = "text"
-"""Where an object has the JSON of a job, in place of the job: see :func:`in_short`."""
-
 
 def read_job(raw: bytes | msgspec.Raw) -> JobObject:
     """What is read of a job. Raises Unreadable if it is none."""
-    found = _decode_job(raw)
-    found.metadata.annotations = _kept(found.metadata.annotations)
-    found.spec_problem = found.spec_problem or size_problem(bytes(found.spec))
-    if found.spec_problem:
-        head = _encode(_decode_head(found.spec))
-        found.spec = msgspec.Raw(head if len(head) < _LONGEST_HEAD else b"{}")
-    return found
+    return _kept(_decode_job(raw))
 
 
-def _kept(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
+def job_from_object(body: JsonObject) -> JobObject:
+    """The same of a job that is an object already."""
+    return read_job(_encode(body))
+
+
+def read_page(raw: bytes) -> JobPage:
+    """A page of a list of jobs. Raises Unreadable if it is no list."""
+    page, jobs = _decode_list(raw), list[JobObject]()
+    for item in page.items:
+        with suppress(Unreadable):
+            jobs.append(read_job(item))
+    return JobPage({"kind": page.kind, "apiVersion": page.api_version, "metadata": page.metadata}, jobs)
+
+
+def read_event(line: bytes) -> JobEvent | None:
+    """A line of a watch on jobs; None if it is about no job. Raises Unreadable if that job cannot be read."""
+    try:
+        event = _decode_event(line)
+    except Unreadable:
+        if _is_of_job(line):
+            raise
+        return None
+    if event.type not in _OF_JOBS:
+        return None
+    event.object = _kept(event.object)
+    return event
+
+
+def _is_of_job(line: bytes) -> bool:
+    try:
+        return _decode_type(line).type in _OF_JOBS
+    except Unreadable:
+        return False
+
+
+def _kept(job: JobObject) -> JobObject:
+    """The job without what is not read of it, and with copies of the rest: what was decoded keeps the whole alive."""
+    spec = bytes(job.spec)
+    job.spec_problem = size_problem(spec)
+    if job.spec_problem:
+        head = _encode(_decode_head(spec))
+        spec = head if len(head) < _LONGEST_HEAD else b"{}"
+    job.spec, job.status = msgspec.Raw(spec), job.status.copy()
+    job.metadata.annotations = _kept_annotations(job.metadata.annotations)
+    return job
+
+
+def _kept_annotations(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
     """The annotations that are read. The API server limits all of a job's to 256 KiB."""
     found = annotations or {}
     others = {key: found[key] for key in _OTHERS if key in found}
     return {**kueue.kept_annotations(found), **others} or None
-
-
-def in_short(raw: bytes | msgspec.Raw) -> JsonObject:
-    """A job as an object that takes as much memory as its JSON is long: its identity, and that JSON as a text.
-
-    Raises Unreadable if it is none.
-    """
-    job = read_job(raw)
-    identity: JsonObject = {
-        "name": job.metadata.name,
-        "namespace": job.metadata.namespace,
-        "uid": job.metadata.uid,
-        "resourceVersion": job.metadata.resource_version,
-    }
-    return {
-        "apiVersion": job.api_version,
-        "kind": job.kind,
-        "metadata": identity,
-        _TEXT: _encode(job).decode(),
-    }
-
-
-def json_of(body: JsonObject) -> bytes:
-    """The JSON of a job that came as :func:`in_short` makes it, or as an object."""
-    text = body.get(_TEXT)
-    return text.encode() if isinstance(text, str) else _encode(body)
-
-
-def decode_jobs(raw: bytes) -> JsonObject:
-    """A page of a list of jobs, each :func:`in_short`; without those that cannot be read. Raises Unreadable if it is no
-    list."""
-    page = _decode_list(raw)
-    items = (_readable_in_short(item) for item in page.items)
-    return {
-        "kind": page.kind,
-        "apiVersion": page.api_version,
-        "metadata": page.metadata,
-        "items": [item for item in items if item is not None],
-    }
-
-
-def shortened(line: bytes) -> bytes:
-    """A line of a watch on jobs, with the job :func:`in_short`; another line as it is. Empty if the job cannot be read:
-    kopf would end at it, again and again."""
-    try:
-        event = _decode_line(line)
-    except Unreadable:
-        return line
-    if event.type not in _OF_JOBS:
-        return line
-    job = _readable_in_short(event.object)
-    return b"" if job is None else _encode({"type": event.type, "object": job})
-
-
-def _readable_in_short(raw: msgspec.Raw) -> JsonObject | None:
-    """A job :func:`in_short`; None if it cannot be read. A list of the feed's own names that one."""
-    try:
-        return in_short(raw)
-    except Unreadable:
-        return None

@@ -17,13 +17,13 @@ MAX_LINE_BYTES: Final = 2**24
 that exceeds the limit has all objects listed at each change of it."""
 
 
-async def watch_lines(reply: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+async def watch_lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
     """The lines of a watch; one that is cut is none. Raises Gone.
 
     Not by aiohttp's readline, whose limit is that of its buffer."""
     begun = bytearray()
     try:
-        async for chunk in reply.content.iter_any():
+        async for chunk in content.iter_any():
             *ends, rest = chunk.split(b"\n")
             for end in ends:
                 yield bytes(begun + end)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dtj.api.json import JsonObject, dig, name_of
 from dtj.kube.errors import Conflict, Invalid
 from dtj.kube.gateway import PODS, Discovery, Listing, Resource, WatchEvent, one_page
+from dtj.kube.job_body import JobObject, job_from_object
 from dtj.local.kubelet import Kubelet
 from dtj.local.objects import Objects
 from dtj.local.pod_command import problems_of
@@ -61,6 +62,9 @@ class LocalGateway:
         if resource == PODS:
             self._kubelet.refresh(changed)
         return changed
+
+    async def patch_job_status(self, resource: Resource, *, namespace: str, name: str, patch: JsonObject) -> JobObject:
+        return job_from_object(await self.patch(resource, namespace=namespace, name=name, patch=patch))
 
     async def delete(
         self, resource: Resource, *, namespace: str, name: str, uid: str = "", resource_version: str = ""

@@ -32,6 +32,7 @@ from dtj.core.replicas import Replica
 from dtj.engine import progress
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS
+from dtj.kube.job_body import job_from_object
 from dtj.kube.waiting import loop_time
 from dtj.local.gateway import LocalGateway
 from dtj.local.kubelet import Kubelet
@@ -163,7 +164,7 @@ class LocalRun:
             engine = self._engine(gateway)
             running = RunningJob(engine, kubelet, self._job, self._spec, self._network)
             body = await gateway.create(JOBS, namespace=self._job.namespace, body=self._body)
-            engine.feed.put(body)
+            engine.feed.put(job_from_object(body))
             group.create_task(engine.run(), name="engine")
             looking = group.create_task(running.ask_for_progress(), name="progress")
             await self._follow(running, show, partial(self._scale_as_asked, gateway, engine))
@@ -181,7 +182,8 @@ class LocalRun:
         if workers is None or spec is None or spec.replicas(Role.WORKER) == workers:
             return
         patch: JsonObject = {"spec": {"replicaSpecs": {"worker": {"replicas": workers}}}}
-        engine.feed.put(await gateway.patch(JOBS, namespace=self._job.namespace, name=self._job.name, patch=patch))
+        body = await gateway.patch(JOBS, namespace=self._job.namespace, name=self._job.name, patch=patch)
+        engine.feed.put(job_from_object(body))
 
     async def _follow(
         self, running: RunningJob, show: Callable[[RunView], None], scale: Callable[[], Awaitable[None]]

@@ -9,17 +9,15 @@ from datetime import datetime, timedelta
 from email.utils import format_datetime
 from typing import NoReturn
 
-import msgspec
-
 from builders import NOW
 from dtj.api.form import DTJ, Form
-from dtj.api.json import JsonObject, dig, text
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.clock import ServerClock
 from dtj.kube.errors import ApiError
 from dtj.kube.gateway import Listing, Resource, jobs_of, one_page
+from dtj.kube.job_body import JobObject, read_job
 from support.campaigns.model_api import ModelApi
 from support.virtual_time import loop_time
 
@@ -43,7 +41,7 @@ class Operator:
         self.reorders = False
         """Whether events of jobs come as kopf passes on a burst: those of one UID in order, the UIDs in any."""
 
-        self._burst: dict[str, list[tuple[str, JsonObject]]] = {}
+        self._burst: dict[str, list[tuple[str, JobObject]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.engine = Engine(
             api,
@@ -82,33 +80,34 @@ class Operator:
             try:
                 listing = await self._api.list(self._jobs, namespace=None)
                 for item in listing.items:
-                    self.engine.feed.put(msgspec.json.decode(item))
+                    self.engine.feed.put(read_job(item))
                 async for event in self._api.watch(
                     self._jobs, namespace=None, resource_version=listing.resource_version
                 ):
-                    self._take(event.type, msgspec.json.decode(event.object))
+                    self._take(event.type, read_job(event.object))
             except ApiError:
                 await asyncio.sleep(1.0)
 
-    def _take(self, kind: str, body: JsonObject) -> None:
+    def _take(self, kind: str, job: JobObject) -> None:
         if not self.reorders:
-            self._tell(kind, body)
+            self._tell(kind, job)
             return
         if not self._burst:
             asyncio.get_running_loop().call_later(BURST_SECONDS, self._tell_burst)
-        self._burst.setdefault(text(dig(body, "metadata", "uid")), []).append((kind, body))
+        self._burst.setdefault(job.metadata.uid, []).append((kind, job))
 
     def _tell_burst(self) -> None:
         burst, self._burst = self._burst, {}
         for events in reversed(burst.values()):
-            for kind, body in events:
-                self._tell(kind, body)
+            for kind, job in events:
+                self._tell(kind, job)
 
-    def _tell(self, kind: str, body: JsonObject) -> None:
+    def _tell(self, kind: str, job: JobObject) -> None:
         if kind == "DELETED":
-            self.engine.feed.remove(body)
+            metadata = job.metadata
+            self.engine.feed.remove((metadata.namespace, metadata.name), uid=metadata.uid)
         else:
-            self.engine.feed.put(body)
+            self.engine.feed.put(job)
 
 
 class _LateList:

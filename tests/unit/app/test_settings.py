@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from dtj.app import main as command
+from dtj.app.kopf_session import connection_info
 from dtj.app.settings import OperatorSettings, SettingsError
-from dtj.app.watch import QuietRetries, connection_info, make_settings
+from dtj.app.watch import QuietRetries, make_settings
 from dtj.engine.logs import LogFormat
 from dtj.kube.config import ConnectionSource
 

@@ -91,7 +91,7 @@ async def test_only_what_differs_is_written_and_what_is_not_ours_stays() -> None
     after = JobStatus(state="Running", ready="0/2", replica_statuses={"worker": ReplicaStatus(desired=2)})
     async with harnessed(once((PatchStatus(after),))) as harness:
         job = harness.submit()
-        harness.engine.feed.put(harness.gateway.put(JOBS, {**harness.gateway.body(JOBS, "digits"), "status": before}))
+        harness.tell(harness.gateway.put(JOBS, {**harness.gateway.body(JOBS, "digits"), "status": before}))
         await settled()
         (call,) = harness.gateway.calls
         assert call.body == {
@@ -145,7 +145,7 @@ async def test_a_conflict_stops_the_plan_before_pods_are_touched_and_says_nothin
         await settled()
         assert harness.writes() == ["patch distributedtrainingjobs digits"]
         assert harness.gateway.names(EVENTS) == []
-        harness.engine.feed.put(harness.gateway.body(JOBS, "digits"))
+        harness.tell(harness.gateway.body(JOBS, "digits"))
         await asyncio.sleep(1.0)
         assert harness.gateway.names(PODS) == ["digits-worker-0"]
         assert len(harness.gateway.names(EVENTS)) == 1
@@ -216,7 +216,7 @@ async def test_a_name_that_a_pytorchjob_of_the_same_name_has_is_taken(resource: 
     gateway.put(resource, {"metadata": {"name": "mnist-worker-0", "labels": labels, "ownerReferences": [owner]}})
     async with harnessed(gateway=gateway, form=TFJOB, platform=platform_of_tfjobs()) as harness:
         body = {**tfjob({"Worker": 1}), "apiVersion": TFJOB.api_version, "kind": TFJOB.kind}
-        harness.engine.feed.put(gateway.put(TFJOBS, {**body, "metadata": {"name": "mnist", "uid": "ours"}}))
+        harness.tell(gateway.put(TFJOBS, {**body, "metadata": {"name": "mnist", "uid": "ours"}}))
         await asyncio.sleep(60.0)
         taken = f'{resource.kind.lower()} "mnist-worker-0" already exists and is not owned by this job'
         assert taken in str(gateway.body(TFJOBS, "mnist")["status"])

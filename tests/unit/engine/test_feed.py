@@ -19,6 +19,7 @@ from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.job_store import JobRecord
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import JOBS, PODS, SERVICES, Listing, Resource
+from dtj.kube.job_body import job_from_object
 from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, virtual_time
@@ -59,7 +60,7 @@ async def test_a_namespace_whose_objects_are_not_listed_holds_the_jobs_of_no_oth
     )
     for namespace in ("first", "second"):
         body: JsonObject = {**manifest(), "metadata": {"name": "digits", "namespace": namespace, "generation": 1}}
-        engine.feed.put(gateway.put(JOBS, body))
+        engine.feed.put(job_from_object(gateway.put(JOBS, body)))
     running = asyncio.create_task(engine.run())
 
     async def await_pods() -> set[object]:
@@ -233,7 +234,7 @@ async def test_a_list_of_a_restored_etcd_is_believed_and_the_watch_is_started_ag
             }
             return {**manifest(runPolicy={"suspend": suspend}), "metadata": metadata}
 
-        harness.engine.feed.put(body(900, suspend=False))
+        harness.tell(body(900, suspend=False))
         harness.gateway.restore(JOBS, [body(60, suspend=True)], version=70)
         await harness.engine.feed.relist(harness.gateway, None)
         record = harness.engine.state.jobs.get(KEY)

@@ -9,12 +9,11 @@ from typing import Final
 
 import pytest
 
-from builders import manifest
+from builders import manifest, record_of
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
 from dtj.engine.engine import EngineSettings
-from dtj.engine.job_store import JobRecord
 from dtj.engine.metrics import Metrics
 from dtj.kube.errors import Unavailable
 from dtj.kube.gateway import JOBS, PODS, SERVICES
@@ -46,7 +45,7 @@ RELISTS: Final = EngineSettings(workers=2, rest=0.0, relist_every=60.0)
     ids=["usual", "spec that cannot be read", "deleted"],
 )
 def test_a_packed_job_is_the_same_when_it_is_unpacked(body: JsonObject) -> None:
-    record, job = JobRecord.from_object(body), Job.from_object(body)
+    record, job = record_of(body), Job.from_object(body)
     assert record.job() == job
     assert (record.key, record.identity, record.attempt) == (job.key, job.identity, job.attempt)
     assert (record.deleting, record.state) == (job.deleting, job.status.state or "")
@@ -64,7 +63,7 @@ async def ended() -> ModelCluster:
 async def operating(cluster: ModelCluster) -> AsyncIterator[Harness]:
     """An operator that starts after the end of the job, and knows it."""
     async with harnessed(gateway=cluster.api, settings=RELISTS) as harness:
-        harness.engine.feed.put(cluster.api.body(JOBS, "digits"))
+        harness.tell(cluster.api.body(JOBS, "digits"))
         await settled()
         yield harness
 
@@ -139,4 +138,4 @@ async def test_a_job_whose_service_cannot_be_deleted_is_not_packed_before_it_is(
 def test_a_packed_job_of_two_workers_takes_less_than_400_bytes() -> None:
 
     body: JsonObject = {**manifest("digits"), "metadata": METADATA, "status": {"state": "Succeeded"}}
-    assert len(JobRecord.from_object(body).packed) < 400
+    assert len(record_of(body).packed) < 400

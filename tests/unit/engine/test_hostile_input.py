@@ -144,7 +144,7 @@ async def test_no_annotation_of_a_pod_ends_the_operator_or_keeps_a_new_member_ou
         body: JsonObject = json.loads(json.dumps(harness.gateway.body(JOBS, "digits")))
         body["spec"] = {**fields_of(stored["spec"]), "replicaSpecs": {"worker": {"replicas": 3}}}
         body["metadata"] = {**fields_of(body["metadata"]), "generation": 2}
-        harness.engine.feed.put(harness.gateway.put(JOBS, body))
+        harness.tell(harness.gateway.put(JOBS, body))
         await asyncio.sleep(5.0)
         runs(harness.gateway, "digits-worker-2", podIP="127.0.0.9")
         await asyncio.sleep(120.0)

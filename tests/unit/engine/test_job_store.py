@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builders import manifest
+from builders import manifest, record_of
 from dtj.engine.job_store import JobRecord, JobStore
 
 KEY = ("default", "digits")
@@ -10,7 +10,7 @@ KEY = ("default", "digits")
 
 def version(uid: str, number: int | str, *, name: str = "digits", namespace: str = "default") -> JobRecord:
     metadata = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": str(number), "generation": 1}
-    return JobRecord.from_object({**manifest(name), "metadata": metadata})  # type: ignore[dict-item]
+    return record_of({**manifest(name), "metadata": metadata})  # type: ignore[dict-item]
 
 
 def held(store: JobStore) -> str:

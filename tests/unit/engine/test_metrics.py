@@ -9,14 +9,14 @@ from pathlib import Path
 import yaml
 from prometheus_client import generate_latest
 
-from builders import edited, job, manifest, stored
+from builders import edited, job, manifest, record_of, stored
 from dtj import __version__
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus, WorldStatus
 from dtj.core.actions import Action
 from dtj.core.observed import Phase
-from dtj.engine.job_store import JobRecord, JobStore
+from dtj.engine.job_store import JobStore
 from dtj.engine.metrics import TABLE, Metrics
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import JobCache
@@ -151,7 +151,7 @@ def test_jobs_without_progress_are_counted_and_raise_an_alert() -> None:
     ):
         conditions = {Condition.PROGRESS_STALLED: stalled, Condition.FAILED: failed}
         status: JsonObject = {"conditions": [{"type": kind, "status": value} for kind, value in conditions.items()]}
-        jobs.put(JobRecord.from_object({**stored(manifest(name), uid=name), "status": status}))
+        jobs.put(record_of({**stored(manifest(name), uid=name), "status": status}))
     assert metrics.registry.get_sample_value("dtj_jobs_stalled") == 2
     (alert,) = (rule for rule in ALERTS if "dtj_jobs_stalled" in rule["expr"])
     assert Condition.PROGRESS_STALLED in alert["annotations"]["description"]

@@ -91,7 +91,7 @@ async def test_a_change_of_the_job_by_others_does_not_bring_back_what_was_droppe
         job = harness.submit()
         await asyncio.sleep(10.0)
         body = harness.gateway.body(jobs_of(DTJ), "digits")
-        harness.engine.feed.put(harness.gateway.put(JOBS, {**body, "spec": {**manifest()["spec"], "x": 1}}))  # type: ignore[dict-item]
+        harness.tell(harness.gateway.put(JOBS, {**body, "spec": {**manifest()["spec"], "x": 1}}))  # type: ignore[dict-item]
         await asyncio.sleep(10.0)
         assert harness.seen[-1].job.uid == job.uid
         assert harness.seen[-1].job.status == WANTED

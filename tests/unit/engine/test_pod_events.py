@@ -30,7 +30,7 @@ async def starting(gateway: FakeGateway, **run_policy: object) -> AsyncIterator[
         created = format_time(harness.now())
         metadata: JsonObject = {"name": "digits", "generation": 1, "creationTimestamp": created}
         body: JsonObject = {**manifest(roles={"worker": 2}, runPolicy=run_policy), "metadata": metadata}
-        harness.engine.feed.put(gateway.put(JOBS, body))
+        harness.tell(gateway.put(JOBS, body))
         await asyncio.sleep(1.0)
         for index, phase in enumerate(("Running", "Pending")):
             pod = gateway.body(PODS, f"digits-worker-{index}")

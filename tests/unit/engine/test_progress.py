@@ -54,7 +54,7 @@ class Story:
     async def operator(self, *, seconds: float) -> None:
         """An operator works for so long, then it is gone."""
         async with harnessed(gateway=self.gateway) as harness:
-            harness.engine.feed.put(self.gateway.body(JOBS, "digits"))
+            harness.tell(self.gateway.body(JOBS, "digits"))
             await asyncio.sleep(seconds)
 
     async def begin(self) -> None:

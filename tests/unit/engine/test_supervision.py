@@ -23,6 +23,7 @@ from dtj.engine.job_store import JobRecord, JobStore, News
 from dtj.engine.state import JobCaches
 from dtj.engine.supervision import HOPELESS_SECONDS, Supervisor
 from dtj.kube.gateway import JOBS, PODS, Listing, Resource, jobs_of
+from dtj.kube.job_body import job_from_object
 from dtj.kube.waiting import Backoff
 from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
@@ -264,7 +265,7 @@ async def test_the_jobs_of_a_namespace_are_planned_although_it_raises_where_they
         gateway, plan=plan, platform=platform, instance="test", namespaces=("soon", "late"), now=lambda: now
     )
     task = asyncio.create_task(engine.run())
-    engine.feed.put(gateway.put(JOBS, stored(manifest("digits"), namespace="late")))
+    engine.feed.put(job_from_object(gateway.put(JOBS, stored(manifest("digits"), namespace="late"))))
     await asyncio.sleep(60.0)
     assert raised
     assert [name for name in gateway.names(PODS) if name.startswith("digits-")] == [

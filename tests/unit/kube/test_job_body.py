@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import sys
 
-import kopf
 import msgspec
 import pytest
-from aiohttp import web
 
 from builders import NOW, manifest, seen, stored
-from dtj.api import names
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, object_at, objects
-from dtj.app.watch import WatchSession
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.core.actions import PatchStatus
 from dtj.core.planner import plan
 from dtj.engine.job_store import JobRecord
-from dtj.kube.job_body import decode_jobs, in_short, shortened
-from support.web_server import served
+from dtj.kube.job_body import job_from_object, read_event, read_job, read_page
 
 
 def huge(**spec: object) -> JsonObject:
@@ -33,15 +28,13 @@ def raw(body: JsonObject) -> bytes:
 
 
 def read(given: bytes) -> Job:
-    """A job as it is planned, after its way from the API server through kopf and the store."""
-    return JobRecord.from_object(in_short(given)).job()
+    """A job as it is planned, after its way from the API server through the store."""
+    return JobRecord.from_json(given).job()
 
 
-def complaint(given: JsonObject) -> str:
+def complaint(given: bytes) -> str:
     """What the status says of a job that is invalid."""
-    (patch,) = (
-        action for action in plan(seen(JobRecord.from_object(given).job()), NOW) if isinstance(action, PatchStatus)
-    )
+    (patch,) = (action for action in plan(seen(read(given)), NOW) if isinstance(action, PatchStatus))
     condition = next(c for c in patch.status.conditions if c.type == "Invalid")
     assert (condition.status, condition.reason) == ("True", "InvalidSpec")
     return condition.message
@@ -50,7 +43,7 @@ def complaint(given: JsonObject) -> str:
 def test_a_spec_that_is_too_long_is_named_with_its_length_and_makes_the_job_invalid() -> None:
     body = huge()
     length = len(raw(body["spec"]))  # type: ignore[arg-type]
-    assert complaint(in_short(raw(body))).startswith(
+    assert complaint(raw(body)).startswith(
         f"spec: is {length:,} bytes long, and the operator reads 262,144 at most: put"
     )
 
@@ -62,9 +55,9 @@ def many_values(number: int) -> JsonObject:
 
 
 def test_a_spec_with_too_many_values_makes_the_job_invalid_and_is_not_decoded() -> None:
-    short = in_short(msgspec.json.encode(many_values(60_000)))
-    assert len(json.dumps(short)) < 1000
-    message = complaint(short)
+    given = raw(many_values(60_000))
+    assert len(msgspec.json.encode(read_job(given))) < 1000
+    message = complaint(given)
     assert message.startswith("spec: has 60,0")
     assert " values, and the operator reads 10,000 at most: remove what" in message
 
@@ -92,17 +85,11 @@ def test_a_controller_whose_name_is_none_makes_no_job_long() -> None:
 def test_a_job_is_the_same_however_it_came() -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "trainer", "image": "x"}]}}
     body = stored(manifest(template=template, checkpoint={"volume": {"emptyDir": {}}, "keep": 3}))
-    assert read(raw(body)) == JobRecord.from_object(body).job() == JobRecord.from_json(raw(body)).job()
-    assert read(raw(body)) == Job.from_object(body)
-
-
-def test_a_line_of_a_watch_that_is_no_job_stays_as_it_is() -> None:
-    for line in (
-        b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}',
-        b'{"type":"ERROR","object":{"kind":"Status","code":410}}',
-        b"no JSON",
-    ):
-        assert shortened(line) == line
+    line = read_event(b'{"type":"ADDED","object":' + raw(body) + b"}")
+    (item,) = read_page(b'{"items":[' + raw(body) + b"]}").jobs
+    assert line is not None
+    for job in (line.object, item, read_job(raw(body)), job_from_object(body)):
+        assert JobRecord.of(job).job() == Job.from_object(body)
 
 
 def deep(levels: int, **spec: str) -> bytes:
@@ -115,13 +102,13 @@ def deep(levels: int, **spec: str) -> bytes:
 
 @pytest.mark.parametrize("levels", [100, 200, 900, 9_000])
 def test_a_job_of_many_levels_is_invalid_and_the_others_are_read(levels: int) -> None:
-    page = decode_jobs(b'{"metadata":{},"items":[' + deep(levels) + b"," + raw(stored(manifest("other"))) + b"]}")
-    one, other = (JobRecord.from_object(item) for item in objects(page["items"]))
-    assert other.job().problems == ()
-    assert one.job().problems[0].startswith("spec: has more than 100 levels of objects and lists, and")
-    assert complaint(in_short(deep(levels))) == one.job().problems[0]
-    event = msgspec.json.decode(shortened(b'{"type":"ADDED","object":' + deep(levels) + b"}"))
-    assert JobRecord.from_object(event["object"]).job().problems == one.job().problems
+    page = read_page(b'{"metadata":{},"items":[' + deep(levels) + b"," + raw(stored(manifest("other"))) + b"]}")
+    event = read_event(b'{"type":"ADDED","object":' + deep(levels) + b"}")
+    assert event is not None
+    one, other, alone = (JobRecord.of(job).job() for job in (*page.jobs, event.object))
+    assert other.problems == ()
+    assert complaint(deep(levels)).startswith("spec: has more than 100 levels of objects and lists, and")
+    assert one.problems == alone.problems == (complaint(deep(levels)),)
 
 
 def test_a_job_of_another_controller_is_left_alone_however_deep() -> None:
@@ -134,69 +121,13 @@ def test_a_status_of_many_levels_keeps_what_can_be_read() -> None:
     assert read(given).status.attempt == 3
 
 
-def test_what_cannot_be_read_is_left_out_of_lists_and_watches_and_the_others_stay() -> None:
-    page = decode_jobs(b'{"metadata":{},"items":[7,{"metadata":{"name":8}},' + raw(stored(manifest("other"))) + b"]}")
-    assert [dig(item, "metadata", "name") for item in objects(page["items"])] == ["other"]
-    assert shortened(b'{"type":"ADDED","object":7}') == b""
-
-
-def test_a_page_keeps_its_place_in_the_list() -> None:
-    page: JsonObject = {"kind": "DistributedTrainingJobList", "metadata": {"continue": "next", "resourceVersion": "9"}}
-    read = decode_jobs(raw({**page, "items": [stored(manifest())]}))
-    assert read["metadata"] == page["metadata"]
-    assert dig(read, "items", 0, "metadata", "name") == "digits"
-
-
-def test_kopf_gets_lists_and_watches_whose_jobs_are_short() -> None:
-    async def story() -> tuple[JsonObject, list[JsonObject], JsonObject]:
-        line = raw({"type": "ADDED", "object": huge()})
-        lines = line + b"\n" + raw({"type": "MODIFIED", "object": stored(manifest())}) + b"\n"
-
-        async def answer(request: web.Request) -> web.Response:
-            if request.path == "/apis":
-                return web.json_response({"resources": []})
-            if request.query.get("watch") == "true":
-                return web.Response(body=lines, content_type="application/json")
-            return web.json_response({"kind": "L", "apiVersion": "v", "metadata": {}, "items": [huge()]})
-
-        async with served(answer) as url, WatchSession(kopf.ConnectionInfo(server=url)).aiohttp_session as session:
-            listed = await (await session.get(f"{url}/{names.PLURAL}")).json()
-            discovered = await (await session.get(f"{url}/apis")).json()
-            reply = await session.get(f"{url}/{names.PLURAL}?watch=true")
-            received = b"".join([chunk async for chunk in reply.content.iter_chunked(1000)])
-            return listed, [msgspec.json.decode(part) for part in received.splitlines()], discovered
-
-    listed, events, discovered = asyncio.run(story())
-    item = dig(listed, "items", 0)
-    assert len(json.dumps(item)) < 2000
-    assert "bytes long" in JobRecord.from_object(item).job().problems[0]  # type: ignore[arg-type]
-    assert [event["type"] for event in events] == ["ADDED", "MODIFIED"]
-    assert all(len(json.dumps(event)) < 2000 for event in events)
-    assert discovered == {"resources": []}
-
-
-@pytest.mark.parametrize(
-    ("given", "told"), [("7", "7"), ("3600", "60"), ("inf", "60"), ("Wed, 21 Oct 2026 07:28:00 GMT", None)]
-)
-def test_kopf_is_told_to_come_back_within_a_minute(given: str, told: str | None) -> None:
-    async def story() -> str | None:
-        async def answer(_: web.Request) -> web.Response:
-            return web.Response(status=429, headers={"Retry-After": given})
-
-        async with served(answer) as url, WatchSession(kopf.ConnectionInfo(server=url)).aiohttp_session as session:
-            reply = await session.get(f"{url}/{names.PLURAL}?watch=true")
-            return reply.headers.get("Retry-After")
-
-    assert asyncio.run(story()) == told
-
-
-def test_credentials_that_were_refused_are_known_again() -> None:
-    def session(token: str) -> WatchSession:
-        return WatchSession(kopf.ConnectionInfo(server="http://127.0.0.1:1", token=token))
-
-    assert session("a") == session("a")
-    assert session("a") != session("b")
-    assert isinstance(session("a"), kopf.AiohttpSession)
+def test_a_job_keeps_nothing_alive_of_the_page_that_it_came_in() -> None:
+    """Twenty jobs of 1.5 MiB may be in one."""
+    page = raw({"items": [stored(manifest(name)) for name in ("a", "b")]})
+    held = sys.getrefcount(page)
+    jobs = read_page(page).jobs
+    assert sys.getrefcount(page) == held
+    assert [job.metadata.name for job in jobs] == ["a", "b"]
 
 
 def test_of_the_labels_only_those_of_kueue_are_kept() -> None:
@@ -208,7 +139,7 @@ def test_of_the_labels_only_those_of_kueue_are_kept() -> None:
 def test_of_the_annotations_only_those_of_kueue_are_kept_and_reach_the_plan() -> None:
     known = {"kueue.x-k8s.io/admission-gated-by": "a.b/c", "provreq.kueue.x-k8s.io/maxRunDurationSeconds": "60"}
     body = stored(manifest())
-    metadata = {**object_at(body, "metadata"), "annotations": {"kubectl": "x" * 60, **known}}
-    short = in_short(json.dumps({**body, "metadata": metadata}).encode())
-    assert "xxx" not in json.dumps(short)
-    assert JobRecord.from_object(short).job().annotations == known
+    metadata: JsonObject = {**object_at(body, "metadata"), "annotations": {"kubectl": "x" * 60, **known}}
+    given = raw({**body, "metadata": metadata})
+    assert b"xxx" not in msgspec.json.encode(read_job(given))
+    assert read(given).annotations == known
