@@ -79,9 +79,9 @@ WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     elastic.resize,
     # A restart that was recorded goes on even if the pod that caused it has been deleted.
     restart.restart_as_recorded,
-    # A lost replica: alone, all, or the end of the job.
+    # A lost replica: alone, all, or the end of the job. Where only its cause is awaited, the others go on.
     restart.recover,
-    # No replica is lost, but the training stands still.
+    # No replica has to be replaced, but the training stands still.
     stall.restart_stalled,
     # It advances, at the pace of a member that is slow.
     straggler.replace_slow_member,
@@ -129,6 +129,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
             decision = decision.then(
                 *deadlines.wake_ups(context),
                 *elastic_members.wake_ups(context),
+                *restart.wake_ups(context),
                 *straggler.wake_ups(context),
                 *admission.look_again(context),
             )

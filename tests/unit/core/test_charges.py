@@ -9,6 +9,7 @@ import pytest
 
 from builders import job, pod
 from dtj.api.names import Condition
+from dtj.core.actions import RequeueAfter
 from dtj.core.observed import Phase
 from world import World, running
 
@@ -92,6 +93,12 @@ class TestALostPeer:
         assert not world.is_true(Condition.FAILURE_TARGET)
         counts = world.job.status.restarts
         assert (counts.user, counts.disruption) == (1, 0)
+
+    def test_that_may_come_back_alone_is_looked_at_again_when_its_cause_should_have_shown(self) -> None:
+        world = running(strategy="ParameterServer", roles={**PS, "worker": 2})
+        world.sees("worker-0", Phase.FAILED, exit_code=75)
+        world.advance(2)
+        assert world.step() == (RequeueAfter(3.0),)
 
 
 class TestClocks:

@@ -7,6 +7,7 @@ forgets a restart nor counts one twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -21,11 +22,10 @@ from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import budgets, elastic_members, pods, restart_wait
+from dtj.core.policies import budgets, elastic_members, restart_wait
 from dtj.core.policies.attempt import begin_attempt
 from dtj.core.policies.finish import finish
 from dtj.core.policies.free_restarts import Evidence
-from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.restart_scope import (
     in_order,
     is_secondary_failure,
@@ -40,6 +40,17 @@ from dtj.core.status_update import counted, write
 MAX_EVENTS: Final = 10
 """Replicas of one pass that get an event each when they start again alone; one event more tells how many others do. All
 jobs share a few events a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What an end means to a replica that comes back alone: whether a budget pays for it, and when its next pod is
+    due."""
+
+    ended: PodEnd
+    replica: Replica
+    due: datetime
+    charged: bool
 
 
 def restart_as_recorded(context: JobContext) -> Decision | None:
@@ -64,7 +75,14 @@ def recover(context: JobContext) -> Decision | None:
     of_work = [ended for ended in lost if replica_of(ended.pod) not in context.spares]
     if any(requires_full_restart(spec, ended) or _waits_in_vain(context, ended) for ended in of_work):
         return _restart_all(context, losses)
-    return _replace(context, losses)
+    return _restart_alone(context, losses)
+
+
+def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
+    """When to judge replicas that lost a peer, if the cause has not shown by then."""
+    waited_for = [ended for ended in _losses(context) if _cause_may_show(context, ended)]
+    due = min((restart_wait.cause_due(ended, context.now) for ended in waited_for), default=None)
+    return (RequeueAfter(context.seconds_until(due)),) if due is not None else ()
 
 
 def restart_if_predecessor_hangs(context: JobContext) -> Decision | None:
@@ -76,6 +94,11 @@ def restart_if_predecessor_hangs(context: JobContext) -> Decision | None:
             why = f"{replica.hostname} hangs, and may still command the others"
             return begin_attempt(context, "Warning", why, context.job.status)
     return None
+
+
+def _cause_may_show(context: JobContext, ended: PodEnd) -> bool:
+    """Whether who pays, and whether anybody can, is not known yet: a replica lost a peer a moment ago."""
+    return ended.failure_class is PodFailureClass.PEER_LOST and context.now < restart_wait.cause_due(ended, context.now)
 
 
 def _denied(context: JobContext, status: JobStatus, ended: PodEnd) -> Failure | None:
@@ -144,9 +167,9 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
     """All start again, or the job has failed. The first end is the one that is charged: the others follow from it."""
     status, now = context.job.status, context.now
     first, restart = losses.first, status.pending_restart
-    if first.failure_class is PodFailureClass.PEER_LOST and now < (due := restart_wait.cause_due(first, now)):
-        # Who pays, and whether anybody can, is not known yet.
-        return _wait(context, losses.message, due, status.model_copy(update={"pending_restart": None}))
+    if _cause_may_show(context, first):
+        unknown = status.model_copy(update={"pending_restart": None})
+        return _wait(context, losses.message, restart_wait.cause_due(first, now), unknown)
     evidence = Evidence(context)
     first = evidence.judged(first)
     losses = PodLosses((first, *losses.ends[1:]))
@@ -175,60 +198,74 @@ def _wait(context: JobContext, why: str, due: datetime, noted: JobStatus) -> Dec
     return write(context, status, desired).then(RequeueAfter(context.seconds_until(due)))
 
 
-def _replace(context: JobContext, losses: PodLosses) -> Decision:
+def _restart_alone(context: JobContext, losses: PodLosses) -> Decision | None:
     """Replicas come back alone, each when its time has come; the others go on meanwhile.
 
     An end is charged when it is seen; its backoff is recorded with it, and holds the next pod back.
     """
-    status, now = context.job.status, context.now
-    evidence, following = Evidence(context), dict[Replica, restart_wait.NextPod]()
-    latest = max(_restart_times(context), default=None)
-    blamed: PodEnd | None = None
-    peer_paid = False  # a lost peer is charged once, however many lost it
-    waits: list[float] = []
-    events: list[Emit] = []
-    for ended in losses.ends:
-        replica = replica_of(ended.pod)
-        if replica is None:
+    judged = _judged(context, losses)
+    if isinstance(judged, Failure):
+        return finish(context, judged)
+    status, verdicts = judged
+    if not verdicts:
+        return None
+    following = {
+        verdict.replica: restart_wait.NextPod(verdict.due, context.was_scheduled(verdict.ended.pod))
+        for verdict in verdicts
+    }
+    update: dict[str, object] = {"replica_statuses": restart_wait.replaced(status, following)}
+    errors = [each.ended for each in verdicts if each.charged and not each.ended.by_infrastructure]
+    if errors:
+        update["root_cause"] = root_cause(errors[-1])
+    events = _restart_events(context, verdicts)
+    waiting = DesiredCondition("False", Reason.WAITING_FOR_PODS, events[-1].message)
+    world = elastic_members.following(context, following) if elastic_members.in_place(context) else None
+    if world is not None:
+        update["world"] = world.recorded()
+        events.append(elastic_members.announcement(context, world))
+    recorded = with_conditions(context, status.model_copy(update=update), DesiredConditions(pods_ready=waiting))
+    return Decision.write(recorded).then(*events, RequeueAfter(0.0))
+
+
+def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus, list[_Verdict]]:
+    """The status in which these restarts are charged, and a verdict on each replica that comes back alone; or why the
+    job has failed.
+
+    Without a verdict are those that lost a peer, as long as the cause may show, and a TFJob's dynamic workers that may
+    not start again: the others go on without.
+    """
+    evidence, latest = Evidence(context), max(_restart_times(context), default=None)
+    status, verdicts = context.job.status, list[_Verdict]()
+    peer_charged = False
+    for lost in losses.ends:
+        replica = replica_of(lost.pod)
+        if replica is None or _cause_may_show(context, lost):
             continue
-        peer_lost = ended.failure_class is PodFailureClass.PEER_LOST
-        if peer_lost and now < (known := restart_wait.cause_due(ended, now)):
-            waits.append(context.seconds_until(known))
-            continue
-        ended = evidence.judged(ended)
-        follows = peer_paid or is_secondary_failure(ended, losses, latest)
+        ended = evidence.judged(lost)
+        follows = peer_charged or is_secondary_failure(ended, losses, latest)
         denied = None if follows else _denied(context, status, ended)
         if denied is not None and context.job.form.dynamic_workers and replica.role is Role.WORKER:
             continue
         if denied is not None:
-            return finish(context, denied)
-        due = max(now, restart_wait.due(status, ended, all_at_once=False, now=now))
-        peer_paid = peer_paid or peer_lost
+            return denied
+        due = max(context.now, restart_wait.due(status, ended, all_at_once=False, now=context.now))
+        verdicts.append(_Verdict(ended, replica, due, charged=not follows))
+        # A lost peer is charged once, however many lost it.
+        peer_charged = peer_charged or lost.failure_class is PodFailureClass.PEER_LOST
         if not follows:
             status = _charged(evidence, status, ended.failure_class, ended.pod.role)
-            blamed = blamed if ended.by_infrastructure else ended
-        following[replica] = restart_wait.NextPod(due, scheduled_before=context.was_scheduled(ended.pod))
-        if len(following) <= MAX_EVENTS:
-            when = f" at {format_deadline(due)}" if due > now else ""
-            message = f"{PodLosses((ended,)).message}; it starts again alone{when}"
-            events.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
-    if not events:
-        # Only what follows waits for the cause: names that are taken still come first.
-        return (report_collision(context) or pods.run(context)).then(*((RequeueAfter(min(waits)),) if waits else ()))
-    if more := len(following) - len(events):
-        message = f"{more:,} more replicas were lost, and each starts again alone"
-        events.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
-    update: dict[str, object] = {"replica_statuses": restart_wait.replaced(status, following)}
-    if blamed is not None:
-        update["root_cause"] = root_cause(blamed)
-    status = status.model_copy(update=update)
-    waiting = DesiredCondition("False", Reason.WAITING_FOR_PODS, events[-1].message)
-    world = elastic_members.following(context, following) if elastic_members.in_place(context) else None
-    if world is not None:
-        status = status.model_copy(update={"world": world.recorded()})
-        events.append(elastic_members.announcement(context, world))
-    recorded = with_conditions(context, status, DesiredConditions(pods_ready=waiting))
-    return Decision.write(recorded).then(*events, RequeueAfter(0.0))
+    return status, verdicts
+
+
+def _restart_events(context: JobContext, verdicts: list[_Verdict]) -> list[Emit]:
+    """An event for each of the first replicas that start again alone, and one for all the others."""
+    messages = []
+    for verdict in verdicts[:MAX_EVENTS]:
+        when = f" at {format_deadline(verdict.due)}" if verdict.due > context.now else ""
+        messages.append(f"{PodLosses((verdict.ended,)).message}; it starts again alone{when}")
+    if more := len(verdicts) - len(messages):
+        messages.append(f"{more:,} more replicas were lost, and each starts again alone")
+    return [Emit("Warning", Reason.REPLICA_RESTARTED, message) for message in messages]
 
 
 def _restart_times(context: JobContext) -> Iterator[datetime]:
