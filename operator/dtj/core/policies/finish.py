@@ -5,12 +5,14 @@ A job with an evaluator ends when the evaluator has ended, so that the last chec
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Role
+from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, with_conditions
 from dtj.core.context import JobContext
@@ -35,43 +37,65 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
     """
     waits_for_evaluator = isinstance(outcome, Success) and context.job.form.waits_for_evaluator
     evaluating = _evaluators(context) if waits_for_evaluator else ()
-    if evaluating and context.now >= (due := _evaluation_due(context)):
+    due = _evaluation_due(context)
+    if evaluating and context.now >= due:
         outcome = Success(outcome.message + _cut_off(context, evaluating))
         evaluating = ()
     limited = context.job.form.kubeflow_clean_up and outcome.reason in _LIMITS
-    at_work = {pod.uid for pod in evaluating}
-    stopping = [pod for pod in to_stop(context, all_that_run=limited) if pod.uid not in at_work]
-    waiting = [
-        (pod, seconds_until_given_up(pod, context.job.status, _now_for(context, outcome, pod))) for pod in stopping
-    ]
-    hanging = [pod for pod, wait in waiting if wait is not None and wait <= 0]
-    leftovers = [pod for pod, wait in waiting if wait is None or wait > 0]
-    succeeded = isinstance(outcome, Success)
-    met = DesiredCondition("True", outcome.reason, outcome.message)
-    ready = DesiredCondition("False", Reason.STOPPING_PODS if leftovers or evaluating else Reason.JOB_FINISHED)
+    stopping = [pod for pod in to_stop(context, all_that_run=limited) if pod not in evaluating]
+    waits = [seconds_until_given_up(pod, context.job.status, _now_for(context, outcome, pod)) for pod in stopping]
     if evaluating:
         names = first_few(pod.name for pod in evaluating)
-        ready = replace(ready, message=f"{names} evaluates the last checkpoint, until {format_deadline(due)} at most")
-    desired = DesiredConditions(pods_ready=ready, **{"success_criteria_met" if succeeded else "failure_target": met})
-    cause = outcome.cause if isinstance(outcome, Failure) else None
-    status = counted(context).model_copy(update={"root_cause": cause, "pending_restart": None})
-    status = status if succeeded else without_unreported_progress(status)
-    if leftovers or evaluating:
-        waits = [wait for _, wait in waiting if wait is not None and wait > 0]
-        waits += [context.seconds_until(due)] if evaluating else []
-        again = (RequeueAfter(min(waits)),) if waits else ()
-        return write(context, status, desired).then(*stop_pods(context, stopping), *again)
-    if hanging:
-        words = f"{outcome.message}; {first_few(map(_place, hanging))} did not stop in time"
-        met = replace(met, message=words)
-    desired = replace(desired, **{"complete" if succeeded else "failed": met})
-    status = status.model_copy(update={"completion_time": format_time(context.now)})
+        words = f"{names} evaluates the last checkpoint, until {format_deadline(due)} at most"
+        return _stop(context, outcome, stopping, [*waits, context.seconds_until(due)], words)
+    if any(wait is None or wait > 0 for wait in waits):
+        return _stop(context, outcome, stopping, waits)
+    return _end(context, outcome, hanging=stopping)
+
+
+def _stop(
+    context: JobContext,
+    outcome: Success | Failure,
+    stopping: Collection[Pod],
+    waits: Iterable[float | None],
+    words: str = "",
+) -> Decision:
+    """Record the outcome, then stop these pods; look again when the first of the ``waits`` for them is over."""
+    ready = DesiredCondition("False", Reason.STOPPING_PODS, words)
+    awaited = [wait for wait in waits if wait is not None and wait > 0]
+    again = (RequeueAfter(min(awaited)),) if awaited else ()
+    recorded = write(context, _status(context, outcome), _decided(outcome, ready))
+    return recorded.then(*stop_pods(context, stopping), *again)
+
+
+def _end(context: JobContext, outcome: Success | Failure, hanging: Collection[Pod]) -> Decision:
+    """The job has ended. Pods that hang are on nodes that nobody hears of, most likely."""
+    succeeded = isinstance(outcome, Success)
+    words = f"; {first_few(map(_place, hanging))} did not stop in time" if hanging else ""
+    ended = DesiredCondition("True", outcome.reason, outcome.message + words)
+    desired = _decided(outcome, DesiredCondition("False", Reason.JOB_FINISHED))
+    desired = replace(desired, complete=ended) if succeeded else replace(desired, failed=ended)
+    status = _status(context, outcome).model_copy(update={"completion_time": format_time(context.now)})
     return Decision.write(with_conditions(context, status, desired)).then(
-        Emit("Normal" if succeeded else "Warning", outcome.reason, met.message),
+        Emit("Normal" if succeeded else "Warning", outcome.reason, ended.message),
         *_kept(context),
         *((RequeueAfter(0.0),) if service.drop(context) or admission.end(context) else ()),
         *ttl_after_finished.kept(context),
     )
+
+
+def _status(context: JobContext, outcome: Success | Failure) -> JobStatus:
+    cause = outcome.cause if isinstance(outcome, Failure) else None
+    status = counted(context).model_copy(update={"root_cause": cause, "pending_restart": None})
+    return status if isinstance(outcome, Success) else without_unreported_progress(status)
+
+
+def _decided(outcome: Success | Failure, ready: DesiredCondition) -> DesiredConditions:
+    """The conditions of a job whose outcome is decided."""
+    decided = DesiredCondition("True", outcome.reason, outcome.message)
+    if isinstance(outcome, Success):
+        return DesiredConditions(pods_ready=ready, success_criteria_met=decided)
+    return DesiredConditions(pods_ready=ready, failure_target=decided)
 
 
 def _now_for(context: JobContext, outcome: Success | Failure, pod: Pod) -> datetime:
