@@ -97,26 +97,31 @@ def _holding(namespace: str, name: str, record: JobStatus) -> tuple[Condition, _
         return _true(Condition.SUCCEEDED, f"{KIND} {namespace}/{name} successfully completed.")
     if kinds.FAILED in ours:
         return _true(Condition.FAILED, ours[kinds.FAILED])
-    invalid = record.condition(kinds.INVALID)
-    if (
-        kinds.INVALID in ours
-        and invalid is not None
-        and invalid.reason == Reason.INVALID_SPEC
-        and not record.start_time
-    ):
-        return Condition.FAILED, _Says("True", "FailedValidation", invalid.message)
+    if kinds.INVALID in ours and _never_began(record):
+        return Condition.FAILED, _Says("True", "FailedValidation", ours[kinds.INVALID])
     if kinds.SUSPENDED in ours:
         return _true(Condition.SUSPENDED, f"{KIND} {name} is suspended.")
     ready = record.condition(kinds.PODS_READY)
-    ends = kinds.SUCCESS_CRITERIA_MET in ours or kinds.FAILURE_TARGET in ours
-    alone = record.state == State.RUNNING and any(map(_starts_again, record.replica_statuses.values()))
-    if (alone and not ends) or record.state == State.RESTARTING:
-        said = ours.get(kinds.RESTARTING) or (ready.message if ready is not None else "")
-        return _true(Condition.RESTARTING, said)
+    if _restarts(record):
+        return _true(Condition.RESTARTING, ours.get(kinds.RESTARTING) or (ready.message if ready is not None else ""))
     if record.state == State.RUNNING:
         return _true(Condition.RUNNING, f"{KIND} {namespace}/{name} is running.")
     obstacle = ready.message if ready is not None and ready.reason not in _NO_OBSTACLES else ""
     return _true(Condition.CREATED, ours.get(kinds.INVALID) or obstacle or f"{KIND} {name} is created.")
+
+
+def _never_began(record: JobStatus) -> bool:
+    """Whether the manifest of an invalid job breaks a rule, and kept it from beginning."""
+    invalid = record.condition(dtj_names.Condition.INVALID)
+    return invalid is not None and invalid.reason == Reason.INVALID_SPEC and not record.start_time
+
+
+def _restarts(record: JobStatus) -> bool:
+    """Whether all replicas start again; or some alone, of a job that does not end."""
+    kinds = dtj_names.Condition
+    ends = record.is_true(kinds.SUCCESS_CRITERIA_MET) or record.is_true(kinds.FAILURE_TARGET)
+    alone = record.state == State.RUNNING and any(map(_starts_again, record.replica_statuses.values()))
+    return record.state == State.RESTARTING or (alone and not ends)
 
 
 def _starts_again(role: ReplicaStatus) -> bool:
