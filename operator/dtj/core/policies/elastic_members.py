@@ -95,36 +95,46 @@ def record(context: JobContext, following: World, status: JobStatus, *events: Em
 
 def following(context: JobContext, lost: Iterable[Replica] = ()) -> World | None:
     """The members from now on, if they are others than those that train now. ``lost`` are replicas whose loss is not
-    recorded yet.
+    recorded yet."""
+    world = context.world
+    assert world is not None
+    if any(replica.role in TRAINING_ROLES for replica in context.completed):
+        return None  # the training is over, or all start again: who completed does not come back
+    after = _next_members(context, world.members, _lost_workers(context, lost))
+    if after == world.members:
+        return None
+    # A coordinator waits at its start for each worker. Those that are lost now join when they are back.
+    at_hand = after - _unready(context)
+    if context.spec.strategy not in COLLECTIVE and _enough(context, at_hand):
+        after = at_hand
+    return world.with_members(after)
+
+
+def _next_members(context: JobContext, members: frozenset[Replica], lost: frozenset[Replica]) -> frozenset[Replica]:
+    """Who of the members stays, and who joins them.
 
     Replicas that the job does not want any more leave at once, and so does one whose place a spare can take, if it is
     lost or nothing is heard of its node. One whose next pod is not ready leaves after ``elastic.shrinkAfterSeconds``,
     if at least ``elastic.minReplicas`` workers stay. Pods that wait join, as many as there are places. Where there are
     fewer places than workers, those without a ready pod go first.
     """
-    world, spec = context.world, context.spec
-    assert world is not None
-    if any(replica.role in TRAINING_ROLES for replica in context.completed):
-        return None  # the training is over, or all start again: who completed does not come back
-    most, possible = len(training_replicas(spec)), frozenset(possible_members(spec))
-    waiting = sorted(_waiting(context) & possible - world.members)
-    stay = world.members & possible
+    places, possible = len(training_replicas(context.spec)), frozenset(possible_members(context.spec))
+    stay = members & possible
     stay -= _given_up(context, stay, context.now)
-    known = (each for each in _unready(context) if restart_wait.restart_due(context, each) is not None)
-    silent = (replica_of(pod) for pod in context.current if pod.silent)
-    gone = frozenset(each for each in (*lost, *known, *silent) if each in stay and each.role is Role.WORKER)
-    spares = max(0, len(waiting) - max(0, most - len(stay)))
+    waiting = sorted(_waiting(context) & possible - members)
+    spares = max(0, len(waiting) - max(0, places - len(stay)))
+    stay -= frozenset(sorted(stay & lost)[:spares])
     unready = _unready(context)
-    stay -= frozenset(sorted(gone)[:spares])
-    kept = sorted(stay, key=lambda replica: (replica in gone, replica in unready, replica))[:most]
-    after = frozenset((*kept, *waiting[: most - len(kept)]))
-    if after == world.members:
-        return None
-    # A coordinator waits at its start for each worker. Those that are lost now join when they are back.
-    at_hand = after - unready
-    if spec.strategy not in COLLECTIVE and _enough(context, at_hand):
-        after = at_hand
-    return world.with_members(after)
+    kept = sorted(stay, key=lambda replica: (replica in lost, replica in unready, replica))[:places]
+    return frozenset((*kept, *waiting[: places - len(kept)]))
+
+
+def _lost_workers(context: JobContext, lost: Iterable[Replica]) -> frozenset[Replica]:
+    """The workers that are lost, by what is recorded or is about to be, and those of whose nodes nothing is heard."""
+    recorded = (each for each in _unready(context) if restart_wait.restart_due(context, each) is not None)
+    silent = (replica_of(pod) for pod in context.current if pod.silent)
+    found = (*lost, *recorded, *silent)
+    return frozenset(replica for replica in found if replica is not None and replica.role is Role.WORKER)
 
 
 def announcement(context: JobContext, following: World) -> Emit:
