@@ -18,11 +18,10 @@ from dtj.core.admission.discovery import choose, failing, served
 from dtj.core.admission.group import Group, size
 from dtj.core.admission.partial_admission import as_admitted
 from dtj.core.admission.schedulers import disrupted_at
-from dtj.core.admission.workloads import gives_nodes, inactive_queue
-from dtj.core.manifests.metadata import claim
+from dtj.core.admission.workloads import inactive_queue
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.membership import World, told_of_members, world_of
-from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
+from dtj.core.observed import GangApi, GangObject, Observed, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import PodEnd, PodFailureClass, ends_of, was_taken_away, with_restart_by_kubelet
 from dtj.core.pod_state import replica_of
@@ -41,9 +40,6 @@ from dtj.core.validity import Problem, problems
 
 REJECTION_TTL: Final = timedelta(seconds=60)
 """For how long a template stays rejected: the admission policy that refused it may have been fixed since."""
-
-_A_MOMENT: Final = 1.0
-"""Until a deletion that is called for in this pass is seen, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -181,12 +177,6 @@ class JobContext:
         return tuple(pod for pod in self.own if not pod.all_containers_ended) if self.job.form.kueue_integration else ()
 
     @cached_property
-    def stopping(self) -> tuple[Pod, ...]:
-        """Those of :attr:`holding` that run for this job no more: that are asked to stop, or are of an earlier
-        attempt."""
-        return tuple(pod for pod in self.holding if pod.terminating or not self.is_current(pod))
-
-    @cached_property
     def pod_ends(self) -> tuple[PodEnd, ...]:
         """The current pods that have ended or are being taken away, and why; the earliest first."""
         group = self.gang_object
@@ -300,10 +290,6 @@ class JobContext:
         """Whether the scheduler has placed pods of this attempt: of a gang it places none before it places enough."""
         return self.was_ready or bool(self.completed) or any(pod.node for pod in self.current)
 
-    def was_scheduled(self, pod: Pod) -> bool:
-        """Whether a lost pod had been placed. If it is gone without a trace, only the other pods can tell."""
-        return bool(pod.node) or pod.phase is not Phase.PENDING or self.any_pod_scheduled
-
     def is_current_uid(self, uid: str) -> bool:
         """Whether this is the UID of a current pod."""
         return uid in self._current_uids
@@ -336,12 +322,6 @@ class JobContext:
         enforced = verdict is not None and verdict.restricted
         return replace(platform, restricted=True) if enforced else platform
 
-    @property
-    def claim_in_use(self) -> Child | None:
-        """The claim that has the name of ours, if the job wants one."""
-        wanted = claim(self.job, self.spec)
-        return self.observed.claim if wanted is not None else None
-
     @cached_property
     def gang_choice(self) -> GangApi | Problem | None:
         """The gang scheduler of the job, or why there is none that it could use.
@@ -368,19 +348,6 @@ class JobContext:
     def group(self, api: GangApi) -> Group:
         """The job as that gang scheduler gets to know it."""
         return Group(api, self.asked, self.asked.spec or self.spec, self.attempt)
-
-    @property
-    def seconds_until_nodes_are_free(self) -> float:
-        """How long to wait for pods of an earlier attempt that are on nodes which Kueue gave them; 0 if there are none.
-
-        Kueue counts a pod until it has ended. Two pods of one rank make it ignore the ranks of all. It does not matter
-        any more when the grace period is over: the node may be lost.
-        """
-        if self.gang_object is None or not gives_nodes(self.gang_object):
-            return 0.0
-        older = [pod for pod in self.own if not self.is_current(pod) and not pod.all_containers_ended]
-        waits = (_A_MOMENT if pod.deletion_due is None else self.seconds_until(pod.deletion_due) for pod in older)
-        return max(waits, default=0.0)
 
     @cached_property
     def inactive_queue(self) -> str:

@@ -42,7 +42,7 @@ def counted(context: JobContext, *, starting: frozenset[Replica] = frozenset()) 
         done=context.completed,
         starting=starting,
         recorded=before.replica_statuses,
-        stopping=context.stopping,
+        stopping=[pod for pod in context.holding if pod.terminating or not context.is_current(pod)],
         spares=context.spares,
         # Kueue's own integration takes back the quota of a TFJob once none of its pods is active.
         active_is_running=context.job.form.kueue_integration and not context.job.labels.get(kueue.QUEUE),

@@ -8,6 +8,7 @@ from dtj.api.names import Reason
 from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
+from dtj.core.manifests.metadata import claim
 from dtj.core.messages import first_few
 from dtj.core.outcome import CLOCKS_DIFFER
 from dtj.core.policies.restart_wait import at_most_later
@@ -50,12 +51,13 @@ def _taken(context: JobContext) -> list[str]:
     observed, gang = context.observed, context.gang
     ours = {context.name_of(replica) for replica in replicas(context.spec)}
     named = {base_name(context.job, replica) for replica in replicas(context.spec)}
+    wants_claim = claim(context.job, context.spec) is not None
     taken = [f'pod "{pod.name}"' for pod in context.foreign_pods if pod.name in ours]
     for kind, child in (
         *(("service", child) for child in observed.services if child.name in named),
         ("service", observed.service),
         ("networkpolicy", observed.network_policy),
-        ("persistentvolumeclaim", context.claim_in_use),
+        ("persistentvolumeclaim", observed.claim if wants_claim else None),
         *(((gang.kind.lower(), observed.gang),) if gang is not None else ()),
     ):
         if child is not None and not context.job.owns(child):

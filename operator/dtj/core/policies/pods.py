@@ -4,11 +4,13 @@ reported."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
 from dtj.core import blockers
 from dtj.core.actions import Action, CheckPods, Create, Decision, Kind, Plan, RequeueAfter
+from dtj.core.admission.workloads import gives_nodes
 from dtj.core.conditions import DesiredConditions, blocked_pods, pods_ready
 from dtj.core.context import REJECTION_TTL, JobContext
 from dtj.core.manifests.metadata import claim
@@ -30,6 +32,9 @@ from dtj.core.replicas import Replica
 from dtj.core.status import format_time, recorded_completions
 from dtj.core.status_update import counted, obstructed, write
 from dtj.core.validity import Problem
+
+_A_MOMENT: Final = 1.0
+"""Until a deletion that is called for in this pass is seen, in seconds."""
 
 
 def run(context: JobContext) -> Decision:
@@ -68,10 +73,23 @@ def run(context: JobContext) -> Decision:
 
 def _held(context: JobContext) -> dict[Replica, float]:
     """The missing replicas whose pods have to wait, and for how many seconds."""
-    occupied = context.seconds_until_nodes_are_free
+    occupied = _seconds_until_nodes_are_free(context)
     if occupied > 0:
         return dict.fromkeys(context.missing, occupied)
     return {replica: wait for replica in context.missing if (wait := seconds_until_due(context, replica)) > 0}
+
+
+def _seconds_until_nodes_are_free(context: JobContext) -> float:
+    """How long to wait for pods of an earlier attempt that are on nodes which Kueue gave them; 0 if there are none.
+
+    Kueue counts a pod until it has ended. Two pods of one rank make it ignore the ranks of all. It does not matter
+    any more when the grace period is over: the node may be lost.
+    """
+    if context.gang_object is None or not gives_nodes(context.gang_object):
+        return 0.0
+    older = [pod for pod in context.own if not context.is_current(pod) and not pod.all_containers_ended]
+    waits = (_A_MOMENT if pod.deletion_due is None else context.seconds_until(pod.deletion_due) for pod in older)
+    return max(waits, default=0.0)
 
 
 def _look_again(context: JobContext, waits: Iterable[float]) -> Iterator[RequeueAfter]:

@@ -18,7 +18,7 @@ from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready, with_conditions
 from dtj.core.context import JobContext
-from dtj.core.observed import Pod
+from dtj.core.observed import Phase, Pod
 from dtj.core.outcome import Failure, PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
@@ -210,7 +210,7 @@ def _restart_alone(context: JobContext, losses: PodLosses) -> Decision | None:
     if not verdicts:
         return None
     following = {
-        verdict.replica: restart_wait.NextPod(verdict.due, context.was_scheduled(verdict.ended.pod))
+        verdict.replica: restart_wait.NextPod(verdict.due, _was_scheduled(context, verdict.ended.pod))
         for verdict in verdicts
     }
     update: dict[str, object] = {"replica_statuses": restart_wait.replaced(status, following)}
@@ -255,6 +255,11 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
         if not follows:
             status = _charged(evidence, status, ended.failure_class, ended.pod.role)
     return status, verdicts
+
+
+def _was_scheduled(context: JobContext, lost: Pod) -> bool:
+    """Whether a lost pod had been placed. If it is gone without a trace, only the other pods can tell."""
+    return bool(lost.node) or lost.phase is not Phase.PENDING or context.any_pod_scheduled
 
 
 def _restart_events(context: JobContext, verdicts: list[_Verdict]) -> list[Emit]:
