@@ -57,7 +57,7 @@ def _late(context: JobContext) -> Failure | None:
     if due is not None and context.now >= due:
         message = f"the job has run for {policy.active_deadline_seconds} s, which is runPolicy.activeDeadlineSeconds"
         return Failure(Reason.DEADLINE_EXCEEDED, message)
-    stalled = stall.evidence(context)
+    stalled = stall.seen(context)
     if stalled is not None and policy.on_stall is OnStall.FAIL:
         return Failure(Reason.STALLED, stalled)
     due = _start_due(context)

@@ -25,8 +25,8 @@ _BY_EXIT_CODE: Final = (PodFailureClass.PREEMPTION, PodFailureClass.PEER_LOST)
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What one pass knows of the causes of ends. It is found out once, however many pods have ended."""
+class FreeRestarts:
+    """Which ends of one pass a restart may follow for free. What that takes is found out once."""
 
     context: JobContext
 

@@ -25,7 +25,7 @@ from dtj.core.pod_state import replica_of
 from dtj.core.policies import budgets, elastic_members, restart_wait
 from dtj.core.policies.attempt import begin_attempt
 from dtj.core.policies.finish import finish
-from dtj.core.policies.free_restarts import Evidence
+from dtj.core.policies.free_restarts import FreeRestarts
 from dtj.core.policies.restart_scope import (
     in_order,
     is_secondary_failure,
@@ -61,7 +61,7 @@ def restart_as_recorded(context: JobContext) -> Decision | None:
     due, status = restart_wait.pending_due(restart, context.now), context.job.status
     if context.now < due:
         return _wait(context, restart.message, due, status)
-    charged = _charged(Evidence(context), status, restart_wait.class_of(restart), restart.role)
+    charged = _charged(FreeRestarts(context), status, restart_wait.class_of(restart), restart.role)
     return begin_attempt(context, "Warning", restart.message, charged)
 
 
@@ -105,9 +105,9 @@ def _denied(context: JobContext, status: JobStatus, ended: PodEnd) -> Failure | 
     return budgets.restart_denied(context.spec, status, ended, context.job.form.exit_codes_of_errors)
 
 
-def _charged(evidence: Evidence, status: JobStatus, failure_class: PodFailureClass, role: str) -> JobStatus:
+def _charged(free: FreeRestarts, status: JobStatus, failure_class: PodFailureClass, role: str) -> JobStatus:
     """``status`` with a restart more, and with what the next one is judged by."""
-    return evidence.recorded(budgets.charge(status, failure_class, role), failure_class)
+    return free.recorded(budgets.charge(status, failure_class, role), failure_class)
 
 
 def _losses(context: JobContext) -> tuple[PodEnd, ...]:
@@ -170,8 +170,8 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
     if _cause_may_show(context, first):
         unknown = status.model_copy(update={"pending_restart": None})
         return _wait(context, losses.message, restart_wait.cause_due(first, now), unknown)
-    evidence = Evidence(context)
-    first = evidence.judged(first)
+    free = FreeRestarts(context)
+    first = free.judged(first)
     losses = PodLosses((first, *losses.ends[1:]))
     denied = _denied(context, status, first)
     if denied is not None:
@@ -184,7 +184,7 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
         noted = noted.model_copy(update={"pending_restart": restart_wait.pending(first, losses.message, due)})
     if now < due:
         return _wait(context, losses.message, due, noted)
-    charged = _charged(evidence, noted, first.failure_class, first.pod.role)
+    charged = _charged(free, noted, first.failure_class, first.pod.role)
     return begin_attempt(context, "Warning", losses.message, charged)
 
 
@@ -234,14 +234,14 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
     Without a verdict are those that lost a peer, as long as the cause may show, and a TFJob's dynamic workers that may
     not start again: the others go on without.
     """
-    evidence, latest = Evidence(context), max(_restart_times(context), default=None)
+    free, latest = FreeRestarts(context), max(_restart_times(context), default=None)
     status, verdicts = context.job.status, list[_Verdict]()
     peer_charged = False
     for lost in losses.ends:
         replica = replica_of(lost.pod)
         if replica is None or _cause_may_show(context, lost):
             continue
-        ended = evidence.judged(lost)
+        ended = free.judged(lost)
         follows = peer_charged or is_secondary_failure(ended, losses, latest)
         denied = None if follows else _denied(context, status, ended)
         if denied is not None and context.job.form.dynamic_workers and replica.role is Role.WORKER:
@@ -253,7 +253,7 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
         # A lost peer is charged once, however many lost it.
         peer_charged = peer_charged or lost.failure_class is PodFailureClass.PEER_LOST
         if not follows:
-            status = _charged(evidence, status, ended.failure_class, ended.pod.role)
+            status = _charged(free, status, ended.failure_class, ended.pod.role)
     return status, verdicts
 
 

@@ -30,7 +30,7 @@ MAX_STACKS: Final = 64
 _NOT_STALLED = DesiredCondition("False", Reason.NOT_STALLED)
 
 
-def evidence(context: JobContext) -> str | None:
+def seen(context: JobContext) -> str | None:
     """What this process has seen of a stall, in one line; None where it has seen none."""
     timeout, answer = _timeout(context), context.latest_answer
     if timeout is None or answer is None or answer.still_for < timeout:
@@ -53,7 +53,7 @@ def condition(context: JobContext) -> DesiredCondition:
     timeout = _timeout(context)
     if timeout is None:
         return _NOT_STALLED
-    found = evidence(context)
+    found = seen(context)
     if found is not None:
         return DesiredCondition("True", Reason.STALLED, found)
     silence = context.observed.silence
@@ -95,7 +95,7 @@ def _unanswered(context: JobContext, pod: str) -> str:
 def ask_for_stacks(context: JobContext, decision: Decision) -> tuple[AskForStacks, ...]:
     """Ask the pods of a job that stands still where their threads are: once, in the pass that records the stall."""
     known = context.job.status.terminal or context.job.status.is_true(Condition.PROGRESS_STALLED)
-    if known or evidence(context) is None or decision.status is None:
+    if known or seen(context) is None or decision.status is None:
         return ()
     reached = [pod for pod in context.current if pod.role in TRAINING_ROLES and pod.ip and not pod.main_container_ended]
     return (AskForStacks(tuple(reached[:MAX_STACKS])),) if reached else ()
@@ -103,7 +103,7 @@ def ask_for_stacks(context: JobContext, decision: Decision) -> tuple[AskForStack
 
 def restart_stalled(context: JobContext) -> Decision | None:
     """All start again, as after an error of their own: a job that always stands still must end."""
-    why = evidence(context)
+    why = seen(context)
     if why is None or context.spec.run_policy.on_stall is not OnStall.RESTART:
         return None
     status = context.job.status
