@@ -6,7 +6,7 @@ Conditions follow KEP-1623: known types are there from the first write on, a tra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -82,11 +82,15 @@ class DesiredConditions:
 
 
 def conditions(
-    current: tuple[ConditionStatus, ...], desired: DesiredConditions, *, generation: int, now: datetime
+    current: tuple[ConditionStatus, ...],
+    desired: Iterable[tuple[Condition, DesiredCondition]],
+    *,
+    generation: int,
+    now: datetime,
 ) -> tuple[ConditionStatus, ...]:
-    """``current`` with our types set as ``desired`` say, in place; new ones at the end."""
+    """``current`` with those that are ``desired`` in place; new ones at the end."""
     found = {condition.type: condition for condition in current}
-    for kind, wanted in desired.items():
+    for kind, wanted in desired:
         before = found.get(kind)
         moved = before is None or before.status != wanted.status
         found[kind] = ConditionStatus(
@@ -183,7 +187,7 @@ def with_conditions(context: JobContext, base: JobStatus, desired: DesiredCondit
             "observed_generation": generation,
             "state": str(word),
             "reason": str(reason),
-            "conditions": conditions(before.conditions, desired, generation=generation, now=context.now),
+            "conditions": conditions(before.conditions, desired.items(), generation=generation, now=context.now),
         }
     )
 

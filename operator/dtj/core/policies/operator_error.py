@@ -10,10 +10,9 @@ from typing import Literal
 
 from dtj.api.job import Job
 from dtj.api.names import Condition, Reason
-from dtj.api.status import ConditionStatus
 from dtj.core.actions import Emit, PatchStatus, Plan
+from dtj.core.conditions import DesiredCondition, conditions
 from dtj.core.messages import cut
-from dtj.core.status import format_time
 
 
 def report(job: Job, error: str, now: datetime) -> Plan:
@@ -23,23 +22,12 @@ def report(job: Job, error: str, now: datetime) -> Plan:
     condition PodsReady says the same.
     """
     message = cut(f"the operator met an error of its own, and tries again: {error}")
-    wanted: dict[Condition, Literal["True", "False"]] = {Condition.STALLED: "True"}
+    wrong: dict[Condition, Literal["True", "False"]] = {Condition.STALLED: "True"}
     if not job.status.is_true(Condition.PODS_READY):
-        wanted[Condition.PODS_READY] = "False"
-    found = {condition.type: condition for condition in job.status.conditions}
-    for kind, value in wanted.items():
-        before = found.get(kind)
-        moved = before is None or before.status != value
-        found[kind] = ConditionStatus(
-            type=kind,
-            status=value,
-            reason=Reason.OPERATOR_ERROR,
-            message=message,
-            last_transition_time=format_time(now) if moved or before is None else before.last_transition_time,
-            observed_generation=job.generation,
-        )
-    conditions = tuple(found.values())
-    if conditions == job.status.conditions:
+        wrong[Condition.PODS_READY] = "False"
+    wanted = ((kind, DesiredCondition(value, Reason.OPERATOR_ERROR, message)) for kind, value in wrong.items())
+    found = conditions(job.status.conditions, wanted, generation=job.generation, now=now)
+    if found == job.status.conditions:
         return ()
-    status = job.status.model_copy(update={"conditions": conditions, "reason": str(Reason.OPERATOR_ERROR)})
+    status = job.status.model_copy(update={"conditions": found, "reason": str(Reason.OPERATOR_ERROR)})
     return PatchStatus(status), Emit("Warning", Reason.OPERATOR_ERROR, message)
