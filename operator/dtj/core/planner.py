@@ -64,6 +64,14 @@ BEFORE_DEADLINES: Final[tuple[Policy, ...]] = (
 )
 """Policies before which no deadline need be awaited."""
 
+
+def go_on_until_a_cause_shows(context: JobContext) -> Decision | None:
+    """As if all were well, as long as a replica that lost a peer waits for its cause."""
+    if restart.awaited_until(context) is None:
+        return None
+    return name_collision.report_collision(context) or pods.run(context)
+
+
 WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     # Kueue takes its quota back whatever became of the manifest of a job that runs.
     kueue_queue.take_back,
@@ -79,8 +87,10 @@ WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     elastic.resize,
     # A restart that was recorded goes on even if the pod that caused it has been deleted.
     restart.restart_as_recorded,
-    # A lost replica: alone, all, or the end of the job. Where only its cause is awaited, the others go on.
+    # A lost replica: alone, all, or the end of the job.
     restart.recover,
+    # While only the cause of a loss is awaited, the others go on, and none of them is taken for stalled or slow.
+    go_on_until_a_cause_shows,
     # No replica has to be replaced, but the training stands still.
     stall.restart_stalled,
     # It advances, at the pace of a member that is slow.

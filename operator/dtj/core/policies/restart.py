@@ -78,10 +78,15 @@ def recover(context: JobContext) -> Decision | None:
     return _restart_alone(context, losses)
 
 
+def awaited_until(context: JobContext) -> datetime | None:
+    """Until when the cause of a loss may show itself: who pays, and whether anybody can, is not known before."""
+    waited_for = [ended for ended in _losses(context) if _cause_may_show(context, ended)]
+    return min((restart_wait.cause_due(ended, context.now) for ended in waited_for), default=None)
+
+
 def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
     """When to judge replicas that lost a peer, if the cause has not shown by then."""
-    waited_for = [ended for ended in _losses(context) if _cause_may_show(context, ended)]
-    due = min((restart_wait.cause_due(ended, context.now) for ended in waited_for), default=None)
+    due = awaited_until(context)
     return (RequeueAfter(context.seconds_until(due)),) if due is not None else ()
 
 
