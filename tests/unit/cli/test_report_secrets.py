@@ -84,6 +84,28 @@ def test_what_a_reader_needs_and_what_is_no_secret_stays() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (
+            ["--model=mine.models:build", "--data=data/train.csv"],
+            ["--model=mine.models:build", "--data=data/train.csv"],
+        ),
+        (["--model", "google/vit-base", "--data", "s3://pictures/2024"], None),
+        (["--data=https://u:p@host/x"], [f"--data={REDACTED}"]),
+        (["--model=hf_0123456789abcdef"], [f"--model={REDACTED}"]),
+        (["--model=two words"], [f"--model={REDACTED}"]),
+        (["--data=known-elsewhere"], [f"--data={REDACTED}"]),
+    ],
+)
+def test_the_names_of_a_model_and_of_data_stay_unless_they_look_like_a_secret(
+    given: list[JsonObject | str], shown: list[str] | None
+) -> None:
+    env: list[JsonObject] = [{"name": "API_TOKEN", "value": "known-elsewhere"}]
+    (pod,) = without_secrets(evidence_of({"args": given, "env": env})).pods  # type: ignore[dict-item]
+    assert dig(pod, "spec", "containers", 0, "args") == (given if shown is None else shown)
+
+
+@pytest.mark.parametrize(
     ("log", "secret"),
     [
         ("using wandb-4f1e2d3c", "wandb-4f1e2d3c"),

@@ -38,8 +38,12 @@ _OURS: Final = frozenset(value for names in (Env, Annotation) for name, value in
 WORDS: Final = frozenset({"--keras-override", "--on-nan", "--optimizer", "--schedule", "--strategy", "--task"})
 """Options of the trainer that take one of a few words: it refuses any other, so that none can be a secret."""
 
+NAMES: Final = frozenset({"--model", "--data"})
+"""Options that name code or data, the trainer's as well as those of scripts: a model without its name says little."""
+
 _NUMBER: Final = re.compile(r"[+-]?\d{0,9}\.?\d{1,9}(?:[eE][+-]?\d{1,3}|epochs?)?")
 _WORD: Final = re.compile(r"[A-Za-z]{1,24}(?:-[A-Za-z]{1,24}){0,3}")
+_PLACE: Final = re.compile(r"[\w./:-]{1,200}")
 _OPTION: Final = re.compile(r"--[a-z][a-z-]{1,40}")
 _SHORTEST: Final = 4
 """Characters of the shortest value that is looked for in other places: "1" or "yes" would be everywhere."""
@@ -63,7 +67,7 @@ def without_secrets(evidence: Evidence) -> Evidence:
     def clean(value: Any, within: str = "") -> Any:
         """``within`` is the field that holds ``value``."""
         if within in _COMMANDS:
-            return list(_arguments([value] if isinstance(value, str) else value))
+            return [text(word) for word in _arguments([value] if isinstance(value, str) else value)]
         if isinstance(value, str):
             return text(value)
         if isinstance(value, (list, tuple)):
@@ -100,9 +104,11 @@ def _arguments(words: Any) -> Iterator[str]:
 
 
 def _is_public(option: str, value: Any) -> bool:
-    """Whether this is a number, or a word of the trainer's own."""
+    """Whether this is a number, a word of the trainer's own, or the name of a model or of data."""
     if not option or not isinstance(value, str) or is_telling(option):
         return False
+    if option in NAMES and _PLACE.fullmatch(value) is not None and without_telling(value) == value:
+        return True
     return _NUMBER.fullmatch(value) is not None or (option in WORDS and _WORD.fullmatch(value) is not None)
 
 
