@@ -1,18 +1,19 @@
 """What a release needs next to the builds. `check TAG`: all files name the tag's version. `chart`: puts the released
-images into the chart's values, by digest. `registry`: sets the registry and owner that `dtj init` names. Standard
-library only.
+images into the chart's values, by digest, and what names the repository into Chart.yaml and the chart's README.
+`registry`: sets the registry and owner that `dtj init` names. Standard library only.
 
     python3 scripts/release.py check v0.2.0
     python3 scripts/release.py registry ghcr.io/OWNER
-    python3 scripts/release.py chart --operator REPOSITORY@sha256:... --trainer REPOSITORY@sha256:...
+    python3 scripts/release.py chart --operator NAME@sha256:... --trainer NAME@sha256:... --repository URL
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,6 +85,87 @@ def with_registry(text: str, registry: str) -> str:
     return changed
 
 
+def check_repository(url: str) -> None:
+    """Raises ReleaseError if this is no address of a repository on a code host."""
+    if not re.fullmatch(r"https://[A-Za-z0-9.-]+(/[\w.-]+){2,}", url):
+        raise ReleaseError(f"{url}: no address of a repository; give one like https://github.com/OWNER/REPOSITORY")
+
+
+def notes(version: str, changelog: str) -> str:
+    """The section of a version. Raises ReleaseError."""
+    found = re.search(rf"^## {re.escape(version)} - .*?(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ReleaseError(f"CHANGELOG.md: no section `## {version} - ...`")
+    return found[0]
+
+
+def changes(version: str, changelog: str) -> Iterator[tuple[str, str]]:
+    """Kind, in lower case, and text of each entry that the changelog has for a version. Raises ReleaseError."""
+    for part in notes(version, changelog).split("\n### ")[1:]:
+        kind, _, entries = part.partition("\n")
+        for entry in re.split(r"^- ", entries, flags=re.MULTILINE)[1:]:
+            text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", entry.replace("**", ""))
+            yield kind.lower(), " ".join(text.split())
+
+
+def with_origin(chart: str, *, repository: str, operator: str, trainer: str, changelog: str) -> str:
+    """The text of Chart.yaml with what Artifact Hub shows of a release: where it comes from, what it runs, what is new.
+
+    Raises ReleaseError.
+    """
+    check_repository(repository)
+    found = re.search(r"^version: (.*)$", chart, re.MULTILINE)
+    if found is None or re.search("^home: ", chart, re.MULTILINE) or not chart.endswith("\n"):
+        raise ReleaseError("Chart.yaml: names no version, or is the one of a release; take the one of the checkout")
+    version, owner = found[1], repository.rpartition("/")[0]
+    origin = f"""\
+home: {repository}
+sources: [{repository}]
+icon: {repository}/raw/v{version}/docs/images/icon.svg
+maintainers:
+- {{name: {owner.rpartition("/")[2]}, url: {owner}}}
+"""
+    annotations = f"""\
+  artifacthub.io/links: |
+    - {{name: support, url: {repository}/issues}}
+    - {{name: documents, url: {repository}/blob/v{version}/docs/index.md}}
+    - {{name: security, url: {repository}/blob/v{version}/SECURITY.md}}
+  artifacthub.io/images: |
+    - {{name: operator, image: "{operator}", platforms: [linux/amd64]}}
+    - {{name: trainer, image: "{trainer}", platforms: [linux/amd64]}}
+  artifacthub.io/changes: |
+"""
+    for kind, text in changes(version, changelog):
+        annotations += f"    - {{kind: {kind}, description: {json.dumps(text, ensure_ascii=False)}}}\n"
+    chart = re.sub(r"\S+/dtj-trainer:", f"{trainer.partition('@')[0]}:", chart)  # in the examples
+    return chart.replace("\nkeywords: ", f"\n{origin}keywords: ", 1) + annotations
+
+
+def with_addresses(readme: str, *, repository: str, registry: str, version: str) -> str:
+    """The text of the chart's README for readers who have no checkout."""
+    installed = f"helm install dtj oci://{registry}/charts/dtj --version {version} "
+    readme = readme.replace("helm install dtj charts/dtj ", installed)
+    return readme.replace("](../../", f"]({repository}/blob/v{version}/")
+
+
+def release_chart(root: Path, *, operator: str, trainer: str, repository: str) -> None:
+    """Writes values.yaml, Chart.yaml and README.md of a release. Raises ReleaseError."""
+    folder = root / "charts" / "dtj"
+    values = with_images((folder / "values.yaml").read_text(), operator=operator, trainer=trainer)
+    before = (folder / "Chart.yaml").read_text()
+    changelog = (root / "CHANGELOG.md").read_text()
+    chart = with_origin(before, repository=repository, operator=operator, trainer=trainer, changelog=changelog)
+    (version,) = re.findall(r"^version: (.*)$", chart, re.MULTILINE)
+    readme = with_addresses(
+        (folder / "README.md").read_text(),
+        repository=repository,
+        registry=operator.partition("@")[0].rpartition("/")[0],
+        version=version,
+    )
+    for name, text in (("values.yaml", values), ("Chart.yaml", chart), ("README.md", readme)):
+        (folder / name).write_text(text)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 with one line of why not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -93,6 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chart = commands.add_parser("chart")
     chart.add_argument("--operator", required=True)
     chart.add_argument("--trainer", required=True)
+    chart.add_argument("--repository", required=True)
     given = parser.parse_args(argv)
     try:
         if given.command == "check":
@@ -101,8 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             path = ROOT / NAMES
             path.write_text(with_registry(path.read_text(), given.registry))
         else:
-            path = ROOT / "charts" / "dtj" / "values.yaml"
-            path.write_text(with_images(path.read_text(), operator=given.operator, trainer=given.trainer))
+            release_chart(ROOT, operator=given.operator, trainer=given.trainer, repository=given.repository)
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1

@@ -64,7 +64,7 @@ def build(output: Path, *, root: Path = ROOT, python: str = sys.executable, imag
     for image, locks in LOCKS.items():
         document = bill_of_materials(image, version, *((root / lock).read_text() for lock in locks))
         (output / f"{image}-{version}.cdx.json").write_text(json.dumps(document, indent=1) + "\n")
-    (output / "RELEASE-NOTES.md").write_text(notes(version, (root / "CHANGELOG.md").read_text()))
+    (output / "RELEASE-NOTES.md").write_text(release.notes(version, (root / "CHANGELOG.md").read_text()))
     files = sorted(output.iterdir())
     lines = [f"{_checksum(path)}  {path.name}\n" for path in files]
     (output / CHECKSUMS).write_text("".join(lines))
@@ -181,14 +181,6 @@ def _locked(lock: str) -> Iterator[tuple[str, str]]:
     """Name and version of each package of a lock file, names as PyPI normalizes them."""
     for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", lock, re.MULTILINE):
         yield re.sub(r"[-_.]+", "-", name).lower(), version
-
-
-def notes(version: str, changelog: str) -> str:
-    """The section of a version. Raises BuildError."""
-    found = re.search(rf"^## {re.escape(version)} - .*?(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
-    if found is None:
-        raise BuildError(f"CHANGELOG.md: no section `## {version} - ...`")
-    return found[0]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

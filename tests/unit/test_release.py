@@ -14,7 +14,7 @@ import release_build
 import yaml
 
 from dtj import __version__
-from dtj.api.names import IMAGE_REGISTRY
+from dtj.api.names import IMAGE_REGISTRY, KIND, VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -66,6 +66,68 @@ def test_a_released_chart_names_both_images_by_digest_and_is_otherwise_the_same(
         assert (read[section]["repository"], read[section]["digest"]) == (f"ghcr.io/a/{name}", DIGEST)
         read[section] |= {"repository": other[section]["repository"], "digest": ""}
     assert read == other
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart as a release of this checkout writes it."""
+    root = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "charts", root / "charts")
+    shutil.copy(ROOT / "CHANGELOG.md", root)
+    images = {image: f"registry.example:5000/owner/dtj-{image}@{DIGEST}" for image in ("operator", "trainer")}
+    release.release_chart(root, repository="https://code.example/owner/dtj", **images)
+    with pytest.raises(release.ReleaseError, match="take the one of the checkout"):
+        release.release_chart(root, repository="https://code.example/owner/dtj", **images)
+    return root / "charts" / "dtj"
+
+
+def test_the_chart_of_a_checkout_names_no_address() -> None:
+    assert "://" not in (ROOT / "charts" / "dtj" / "Chart.yaml").read_text()
+
+
+def test_a_released_chart_says_where_it_comes_from(released: Path) -> None:
+    chart = yaml.safe_load((released / "Chart.yaml").read_text())
+    assert chart["home"] == "https://code.example/owner/dtj"
+    assert chart["sources"] == [chart["home"]]
+    assert chart["maintainers"] == [{"name": "owner", "url": "https://code.example/owner"}]
+    address, _, icon = chart["icon"].partition(f"/v{__version__}/")
+    assert address == f"{chart['home']}/raw"
+    assert (ROOT / icon).exists()
+    for link in yaml.safe_load(chart["annotations"]["artifacthub.io/links"]):
+        address, _, file = link["url"].partition(f"/blob/v{__version__}/")
+        assert address == chart["home"] or link["name"] == "support"
+        assert (ROOT / file).exists()
+
+
+def test_artifact_hub_reads_the_crds_examples_images_and_changes_of_a_released_chart(released: Path) -> None:
+    annotations = yaml.safe_load((released / "Chart.yaml").read_text())["annotations"]
+    read = {name.partition("/")[2]: yaml.safe_load(text) for name, text in annotations.items()}
+    assert [(crd["kind"], crd["version"]) for crd in read["crds"]] == [(KIND, VERSION)]
+    for example in read["crdsExamples"]:
+        (container,) = example["spec"]["template"]["spec"]["containers"]
+        assert container["image"].startswith(f"registry.example:5000/owner/dtj-trainer:{__version__}")
+    assert [image["image"] for image in read["images"]] == [
+        f"registry.example:5000/owner/dtj-{image}@{DIGEST}" for image in ("operator", "trainer")
+    ]
+    kinds = {"added", "changed", "deprecated", "removed", "fixed", "security"}
+    assert {change["kind"] for change in read["changes"]} <= kinds
+    assert "**" not in annotations["artifacthub.io/changes"]
+    assert len(read["changes"]) == release.notes(__version__, (ROOT / "CHANGELOG.md").read_text()).count("\n- ")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "github.com/a/b", "https://github.com/a", "https://github.com/a/b\n", "https://x/a/b c"]
+)
+def test_what_is_no_address_of_a_repository_is_refused(url: str) -> None:
+    with pytest.raises(release.ReleaseError, match="no address of a repository"):
+        release.check_repository(url)
+
+
+def test_the_readme_of_a_released_chart_needs_no_checkout(released: Path) -> None:
+    readme = (released / "README.md").read_text()
+    assert f"oci://registry.example:5000/owner/charts/dtj --version {__version__} " in readme
+    assert "](../" not in readme
+    assert "charts/dtj --namespace" not in readme
 
 
 def test_an_image_without_a_digest_is_not_released() -> None:
@@ -143,10 +205,10 @@ def test_the_package_of_the_chart_names_the_images_that_were_built_by_digest(tmp
 
 def test_notes_are_the_section_of_the_version_alone() -> None:
     text = "# Changelog\n\n## 0.2.0 - 2026-12-01\n\nnew\n\n## 0.1.0 - 2026-11-01\n\nold\n"
-    assert release_build.notes("0.2.0", text) == "## 0.2.0 - 2026-12-01\n\nnew\n\n"
-    assert release_build.notes("0.1.0", text) == "## 0.1.0 - 2026-11-01\n\nold\n"
-    with pytest.raises(release_build.BuildError, match=r"no section `## 0\.3\.0"):
-        release_build.notes("0.3.0", text)
+    assert release.notes("0.2.0", text) == "## 0.2.0 - 2026-12-01\n\nnew\n\n"
+    assert release.notes("0.1.0", text) == "## 0.1.0 - 2026-11-01\n\nold\n"
+    with pytest.raises(release.ReleaseError, match=r"no section `## 0\.3\.0"):
+        release.notes("0.3.0", text)
 
 
 def test_a_folder_that_holds_no_release_is_not_replaced(tmp_path: Path) -> None:
