@@ -59,7 +59,7 @@ test-operator-adversaries: ## what comes in to the operator, composed at random,
 test-api-all: ## all tests on a real kube-apiserver
 test-campaigns: ## all plans of all campaigns
 test-node: ## a real node with real pods (Linux, root)
-test-release: ## what a release builds, installed by helm and upgraded (Linux, root)
+test-release: ## what a release builds, installed by helm and by krew, and upgraded (Linux, root)
 test-docs: ## the commands and the code of the documents
 test-neighbours: ## the real Kueue, gang schedulers and other versions of Kubernetes; built on the first run (30 minutes)
 test-tfjob: ## TFJobs, judged by what Kubeflow, Katib and Kueue bring; built on the first run (20 minutes)
@@ -87,7 +87,7 @@ programs-tfjob: operator # what the world around TFJobs brings: programs, and th
 .PHONY: release
 release: operator ## wheels, sdists, chart, SBOMs, notes and checksums into dist/; and the images (Docker, else buildah as root)
 	@$(OPERATOR)/python scripts/levels.py known-failures
-	@$(OPERATOR)/python scripts/release_build.py $(if $(filter 0,$(IMAGES)),,--images)
+	@$(OPERATOR)/python scripts/release_build.py $(if $(filter 0,$(IMAGES)),,--images) $(if $(DTJ_REPOSITORY),--repository $(DTJ_REPOSITORY))
 
 .PHONY: images
 images: operator ## the operator's and the trainer's image, from their Dockerfiles (Docker, else root); prints sizes

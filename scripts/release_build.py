@@ -1,10 +1,11 @@
 """Builds what a release consists of into a folder, and lists it with checksums: `make release`.
 
-    python scripts/release_build.py [--output-dir dist] [--images]
+    python scripts/release_build.py [--output-dir dist] [--images] [--repository URL]
 
 Wheels and sdists of the three distributions, the chart as a package, an SBOM (CycloneDX) for each image, from the
 lock files that it installs from, and the section of the changelog. The same tree gives the same bytes. With `--images`,
-the images for nodes without accelerators too, as OCI archives, and the chart names them by digest.
+the images for nodes without accelerators too, as OCI archives, and the chart names them by digest. With `--repository`,
+whose releases they will be files of, the archives and the manifest by which krew installs `kubectl dtj`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import krew
 import release
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,8 +52,13 @@ class BuildError(Exception):
     """A part cannot be built; the message says why."""
 
 
-def build(output: Path, *, root: Path = ROOT, python: str = sys.executable, images: bool = False) -> None:
-    """Replaces the folder by the files of a release, with `SHA256SUMS` over all of them. Raises BuildError."""
+def build(
+    output: Path, *, root: Path = ROOT, python: str = sys.executable, images: bool = False, repository: str = ""
+) -> None:
+    """Replaces the folder by the files of a release, with `SHA256SUMS` over all of them.
+
+    Raises BuildError and ReleaseError.
+    """
     version = version_of(root)
     if output.exists() and any(output.iterdir()) and not (output / CHECKSUMS).exists():
         raise BuildError(f"{output}: is not empty and holds no release; name another folder with --output-dir")
@@ -60,6 +67,9 @@ def build(output: Path, *, root: Path = ROOT, python: str = sys.executable, imag
     for folder in DISTRIBUTIONS.values():
         _build_distribution(root / folder, output, python)
     (output / ".gitignore").unlink(missing_ok=True)
+    if repository:
+        (wheel,) = output.glob("dtj_cli-*.whl")
+        krew.build(output, wheel=wheel, version=version, repository=repository)
     build_for_clusters(output, root=root, images=images)
     for image, locks in LOCKS.items():
         document = bill_of_materials(image, version, *((root / lock).read_text() for lock in locks))
@@ -188,12 +198,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output-dir", type=Path, default=ROOT / "dist", metavar="DIR", help="(default: dist)")
     parser.add_argument("--images", action="store_true", help="build the images too, if Docker or buildah is installed")
+    parser.add_argument("--repository", default="", metavar="URL", help="build for krew too; it downloads from PyPI")
     given = parser.parse_args(argv)
     images = given.images and any(map(shutil.which, ("docker", "buildah")))
     if given.images and not images:
         print("release: neither Docker nor buildah is installed: no images are built", file=sys.stderr)
     try:
-        build(given.output_dir, images=images)
+        build(given.output_dir, images=images, repository=given.repository)
     except (BuildError, release.ReleaseError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1

@@ -6,8 +6,10 @@ import io
 import re
 import shutil
 import tarfile
+from fnmatch import fnmatch
 from pathlib import Path
 
+import krew
 import pytest
 import release
 import release_build
@@ -216,6 +218,18 @@ def test_a_folder_that_holds_no_release_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(release_build.BuildError, match="is not empty and holds no release"):
         release_build.build(tmp_path)
     assert (tmp_path / "thesis.tex").exists()
+
+
+def test_pypi_gets_the_distributions_and_nothing_else_of_a_release() -> None:
+    command = (
+        (ROOT / ".github" / "workflows" / "release.yml").read_text().partition("/uv publish ")[2].partition("\n")[0]
+    )
+    patterns = [word.removeprefix("dist/") for word in command.split() if word.startswith("dist/")]
+    distributions = [name.replace("-", "_") for name in release_build.DISTRIBUTIONS]
+    files = [f"{name}-1.2.3{end}" for name in distributions for end in (".tar.gz", "-py3-none-any.whl")]
+    others = [*(krew.archive_name(name, "1.2.3") for name in krew.PLATFORMS), krew.MANIFEST, "dtj-1.2.3.tgz"]
+    sent = [name for name in (*files, *others) if any(fnmatch(name, pattern) for pattern in patterns)]
+    assert sent == files
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
