@@ -108,11 +108,12 @@ cluster-down: operator ## remove the cluster and everything that belongs to it
 # -- quality --------------------------------------------------------------------------------------------------
 
 .PHONY: lint format
-lint: operator ## ruff, mypy --strict, import contracts, generated files up to date
+lint: operator ## ruff, mypy --strict, import contracts, zizmor on the workflows, generated files up to date
 	$(OPERATOR)/ruff format --check .
 	$(OPERATOR)/ruff check .
 	$(OPERATOR)/mypy
 	PYTHONPATH=operator:trainer-image $(OPERATOR)/lint-imports
+	$(OPERATOR)/zizmor --offline --quiet .github
 	$(OPERATOR)/python scripts/generate_crds.py --check
 	$(OPERATOR)/python scripts/generate_reference.py --check
 	$(OPERATOR)/python scripts/generate_cli.py --check
