@@ -31,6 +31,7 @@ PLACES = {
 """Where the version stands: file -> pattern, of which each match must be the version."""
 
 NAMES = "operator/dtj/api/names.py"
+INSIGHTS = ".github/security-insights.yml"
 
 
 class ReleaseError(Exception):
@@ -38,7 +39,7 @@ class ReleaseError(Exception):
 
 
 def check(tag: str, root: Path = ROOT) -> None:
-    """Raises ReleaseError if a file names another version than the tag does."""
+    """Raises ReleaseError if a file names another version than the tag does, or no repository."""
     if not re.fullmatch(r"v\d+\.\d+\.\d+", tag):
         raise ReleaseError(f"{tag}: no tag of a release; name it like v0.2.0")
     for name, pattern in PLACES.items():
@@ -49,6 +50,8 @@ def check(tag: str, root: Path = ROOT) -> None:
         rf"^## {re.escape(tag[1:])} - \d{{4}}-\d\d-\d\d$", (root / "CHANGELOG.md").read_text(), re.MULTILINE
     ):
         raise ReleaseError(f"CHANGELOG.md: no section `## {tag[1:]} - YYYY-MM-DD`; date what is unreleased")
+    if "repository.example" in (root / INSIGHTS).read_text():
+        raise ReleaseError(f"{INSIGHTS}: names repository.example/OWNER/dtj; write the repository's own address")
 
 
 def repository_of(values: str, section: str) -> str:

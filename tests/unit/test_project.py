@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from dtj.core.platform import Platform
 from dtj.core.validity import problems
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / ".github").glob("*.md"), ROOT / ".github" / "security-insights.yml"])
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
@@ -66,6 +68,15 @@ def test_no_python_file_is_longer_than_five_hundred_lines() -> None:
     listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     long = [name for name in listed.split() if len((ROOT / name).read_text().splitlines()) > 500]
     assert long == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_a_page_beside_the_documents_links_to_files_that_are_there(path: Path) -> None:
+    """Those below docs/ are checked when the site is built."""
+    targets = re.findall(r"\]\((?!https:)([^)#]+)", path.read_text())
+    targets += re.findall(r"/dtj/blob/main/(\S+)", path.read_text())
+    base = path.parent if path.suffix == ".md" else ROOT
+    assert [target for target in targets if not (base / target).exists()] == []
 
 
 def _name(path: str) -> str:

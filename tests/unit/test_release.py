@@ -25,11 +25,14 @@ DIGEST = f"sha256:{'a' * 64}"
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """The files that name the version, with a CHANGELOG whose section is dated."""
+    """The files that name the version, with a CHANGELOG whose section is dated, in a repository that has an address."""
     for name in release.PLACES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {__version__} - 2026-12-01\n")
+    (tmp_path / ".github").mkdir()
+    insights = (ROOT / release.INSIGHTS).read_text()
+    (tmp_path / release.INSIGHTS).write_text(insights.replace("repository.example/OWNER", "code.example/owner"))
     return tmp_path
 
 
@@ -55,6 +58,12 @@ def test_a_tag_that_is_none_of_a_release_is_refused(tree: Path, tag: str) -> Non
 def test_what_is_unreleased_in_the_changelog_stops_the_release(tree: Path) -> None:
     (tree / "CHANGELOG.md").write_text(f"## {__version__} - unreleased\n")
     with pytest.raises(release.ReleaseError, match=r"^CHANGELOG\.md: no section"):
+        release.check(f"v{__version__}", tree)
+
+
+def test_a_placeholder_for_the_repository_stops_the_release(tree: Path) -> None:
+    shutil.copy(ROOT / release.INSIGHTS, tree / release.INSIGHTS)
+    with pytest.raises(release.ReleaseError, match="write the repository's own address"):
         release.check(f"v{__version__}", tree)
 
 
