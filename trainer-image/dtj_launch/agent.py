@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from . import child, communication, devices, gpu_checks, logs, options
+from . import child, communication, devices, gpu_checks, ledger, logs, options
 from .deadline import Deadlines
 from .errors import LauncherError, NotStarted, Unavailable, UsageError
 from .nccl_log import NcclLog
@@ -95,6 +95,7 @@ class Launcher:
         self._wakeup = self._relay.listen()
         self._devices = devices.found(os.environ, given.communication)
         self._nccl = NcclLog(os.environ, gpus=self._devices.gpus)
+        self._ledger = ledger.make_file()
         self._preloaded = False
         self._starts = 0
         child.adopt_orphans()
@@ -306,6 +307,7 @@ class Launcher:
     def _program(self, deadlines: Deadlines) -> Callable[[], NoReturn]:
         given = self._given
         variables = {"DTJ_RESTARTS_IN_PLACE": str(self._starts), **deadlines.variables, **self._nccl.begin()}
+        variables.update(ledger.variables(self._ledger))
         if self._starts:
             variables["DTJ_REJOIN_SECONDS"] = f"{self._limit():g}"
         if given.module is not None and self._preloaded:

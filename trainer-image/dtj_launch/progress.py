@@ -11,13 +11,15 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
 from . import nccl_log
+from .ledger import Doing, Ledger
 from .metrics_file import SPEED, MetricsFile
 from .status_server import serve_status
 from .world import GENERATION
@@ -144,7 +146,11 @@ def _escaped(label: str) -> str:
 class ProgressStore:
     """Where the training writes its progress and the status server reads it, without waiting for each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        """Args:
+        ledger: what the time went into, to be shown; None where another task shows it.
+        """
+        self.ledger, self._shows_ledger = ledger or Ledger(), ledger is not None
         # One reference to one frozen value: replacing it is atomic, so neither side needs a lock.
         world = os.environ.get(GENERATION, "")
         self._state = (Progress(world=int(world) if world.isdecimal() else None), datetime.now(UTC))
@@ -162,7 +168,10 @@ class ProgressStore:
     def document(self) -> dict[str, Any]:
         """The latest moment, as GET /status shows it."""
         transport = nccl_log.transport(os.environ) or None
-        return replace(self._state[0], transport=transport).document(self._state[1])
+        progress, moment = self._state
+        shows_ledger = self._shows_ledger and (self.ledger.told or progress.phase is not Phase.TRAINING)
+        spent = self.ledger.document() if shows_ledger else {}
+        return {**replace(progress, transport=transport).document(moment), **spent}
 
     def exposition(self) -> str:
         """The latest moment, as GET /metrics shows it: Prometheus' text format, version 0.0.4."""
@@ -233,7 +242,7 @@ class _Publisher:
     def shown(self) -> ProgressStore:
         """The store that is served on DTJ_STATUS_PORT; where there is no such port nobody looks at it."""
         if self.store is None:
-            self.store = ProgressStore()
+            self.store = ProgressStore(Ledger.kept(os.environ))
             self.store.update(phase=Phase.TRAINING)
             if port := os.environ.get("DTJ_STATUS_PORT"):
                 serve_status(self.store, int(port), host=os.environ.get("DTJ_BIND_ADDRESS", ""))
@@ -280,7 +289,7 @@ def report(
     Cheap, but it turns metrics into numbers, which waits for the device: call it some times a second at most.
 
     Args:
-        step: steps done.
+        step: steps done. Reported before the first step, too, it says where a restart goes on.
         total: steps that the run is to do.
         epoch: the one under way, counted from 1.
         metrics: name -> anything that float() takes.
@@ -300,6 +309,7 @@ def report(
         if _publisher.meter is None:
             _publisher.meter = Meter(batch=batch_size or 0, step=step)
         _publisher.meter.mark(step)
+        store.ledger.took(step, step)
         total = changes.get("total_steps", store.progress.total_steps)
         changes["eta_seconds"] = _publisher.meter.eta(total) if total else None
         # Nothing a second is what comes out where the batch is not known.
@@ -308,6 +318,23 @@ def report(
     if step is not None and metrics is not None:
         rate = progress.examples_per_second
         _publisher.metrics_file.write(int(step), {**progress.metrics, **({SPEED: rate} if rate else {})})
+
+
+@_harmless
+def note(write: Callable[[Ledger], object]) -> None:
+    """Has something written to the ledger of this training."""
+    write(_publisher.shown().ledger)
+
+
+@contextmanager
+def doing(what: Doing) -> Iterator[None]:
+    """Within this, the training does this."""
+    before: list[Doing] = []
+    note(lambda ledger: before.append(ledger.enter(what)))
+    try:
+        yield
+    finally:
+        note(lambda ledger: ledger.enter(before[0]))
 
 
 @_harmless
@@ -335,6 +362,7 @@ class DTJCallback:
         self._params: Mapping[str, Any] = {}
         self._epoch = self._before = self._in_epoch = 0
         self._next_look, self._summed = 0.0, 1
+        self._before_test: Doing | None = None
 
     def set_params(self, params: Mapping[str, Any] | None) -> None:
         """What `fit` knows of itself."""
@@ -351,18 +379,41 @@ class DTJCallback:
         """Another `fit` counts from zero."""
         self._before = self._in_epoch = 0
         _publisher.meter = None
+        note(Ledger.goes_on)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """The steps of the epochs before are counted, or, after a start in the middle, known from their length."""
         self._before = self._before + self._in_epoch or epoch * (self._params.get("steps") or 0)
         self._epoch, self._in_epoch = epoch + 1, 0
+        if epoch and not self._before:
+            note(lambda ledger: ledger.resumed(None))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Looks at most twice a second."""
-        self._in_epoch = batch + 1
+        before, self._in_epoch = self._in_epoch, batch + 1
+        note(lambda ledger: ledger.took(self._before + before, self._before + self._in_epoch))
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self._report(self._of_batch(logs))
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """A validation, within `fit` or not."""
+
+        def begin(ledger: Ledger) -> None:
+            before = ledger.enter(Doing.VALIDATING)
+            # Else another callback has noted it.
+            self._before_test = None if before is Doing.VALIDATING else before
+
+        note(begin)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """What was done before goes on."""
+        if before := self._before_test:
+            note(lambda ledger: ledger.enter(before))
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """No step follows, or those of another `fit`."""
+        note(lambda ledger: ledger.enter(Doing.OTHER))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Its metrics are those of the epoch, with the validation's."""
@@ -394,6 +445,5 @@ class DTJCallback:
     def _ignore(self, *_: Any, **__: Any) -> None:
         """Nothing to show there."""
 
-    on_train_end = on_test_begin = on_test_end = on_predict_begin = on_predict_end = _ignore
-    on_batch_begin = on_batch_end = on_train_batch_begin = on_test_batch_begin = on_test_batch_end = _ignore
-    on_predict_batch_begin = on_predict_batch_end = _ignore
+    on_predict_begin = on_predict_end = on_batch_begin = on_batch_end = on_train_batch_begin = _ignore
+    on_test_batch_begin = on_test_batch_end = on_predict_batch_begin = on_predict_batch_end = _ignore
