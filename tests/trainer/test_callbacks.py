@@ -38,6 +38,8 @@ def test_the_package_alone_shows_the_fit_of_either_keras(tmp_path: Path, library
         status_document = json.loads(status)
         assert (status_document["step"], status_document["totalSteps"], status_document["percent"]) == (18, 18, 100)
         assert status_document["epoch"] == 3
+        assert status_document["seconds"]["starting"] > 0
+        assert (status_document["firstStep"], status_document["repeatedSteps"]) == (0, 0)
         assert {"loss", "mae", "val_loss", "val_mae"} <= status_document["metrics"].keys()
         assert "dtj_training_step 18" in exposition
         (loss,) = (line for line in exposition if line.startswith('dtj_training_metric{name="loss"} '))
@@ -62,9 +64,10 @@ def test_a_script_of_the_trainers_shows_on_the_trainers_port(folder: Path) -> No
     assert "warning" not in printed
     status_document = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
     assert status_document.pop("updatedAt")
+    status_document.pop("seconds")
     assert status_document == {
         "phase": "Training", "step": 5, "totalSteps": 10, "epoch": 1, "percent": 50, "metrics": {"loss": "0.5"},
-        "lastCheckpointStep": 4, "attempt": 0, "restartsInPlace": 0,
+        "lastCheckpointStep": 4, "attempt": 0, "restartsInPlace": 0, "firstStep": 5, "repeatedSteps": 0,
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Restart in place with real TensorFlow: launchers stay, the work goes on, nothing is lost or computed twice."""
 
+import json
 import os
 import signal
 from collections.abc import Mapping
@@ -59,13 +60,18 @@ def test_two_workers_go_on_to_the_same_bits_after_one_process_was_killed(
         job.hold_at(30)
         start(job)
         job.wait_for_checkpoint(30)
+        for file in job.checkpoints.glob("ckpt-30*"):
+            file.unlink()
         os.kill(trainer_of(job[victim]), signal.SIGKILL)
         job.let_go()
         assert job.wait() == {"worker-0": 0, "worker-1": 0}
         for name, replica in job.replicas.items():
             printed = "killed from outside" if name == victim else "a peer was lost"
             replica.wait_for(rf"dtj-launch: {printed} .*: starting again in place, at once; the 1st time")
-        job["worker-0"].wait_for(r"resumed: step \d+ of 90")
+        job["worker-0"].wait_for("resumed: step 20 of 90")
+        spent = json.loads(job["worker-0"].last_words)["progress"]
+        assert (spent["firstStep"], spent["repeatedSteps"]) == (0, 10)
+        assert {"starting", "training", "checkpointing", "recovering", "repeated"} <= spent["seconds"].keys()
     assert same_bits(job, together)
 
 

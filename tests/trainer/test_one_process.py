@@ -23,10 +23,18 @@ def test_it_learns_the_digits_and_leaves_model_logs_checkpoint_and_result(folder
     with Job(folder, arguments=arguments, plain=True) as job:
         started = datetime.now(UTC) - timedelta(seconds=1)
         job.hold_at(60)
-        status = _status_while_training(port, job.start(environ={"DTJ_STATUS_PORT": str(port)}))
+        began = time.monotonic()
+        job.start(environ={"DTJ_STATUS_PORT": str(port)})
+        first, status = _status_while_training(port, job)
+        seen = time.monotonic()
         job.let_go()
         assert job.wait() == {"worker-0": 0}
 
+    spent = status["seconds"]
+    assert {"starting"} <= spent.keys() <= {"starting", "training", "checkpointing"}
+    # The process began between these two moments, and a tenth of a second is the unit.
+    assert seen - first - 0.3 <= sum(spent.values()) <= seen - began + 0.3
+    assert (status["firstStep"], status["repeatedSteps"]) == (0, 0)
     assert status["totalSteps"] == 113
     assert 0 < status["step"] <= 113
     assert status["percent"] == 100 * status["step"] // 113
@@ -59,19 +67,21 @@ def test_it_learns_the_digits_and_leaves_model_logs_checkpoint_and_result(folder
     assert job.result["exportPath"] == str(folder / "export" / "2")
 
 
-def _status_while_training(port: int, job: Job) -> dict[str, Any]:
-    """The first status that knows everything."""
+def _status_while_training(port: int, job: Job) -> tuple[float, dict[str, Any]]:
+    """When the first status came, and the first one that knows everything."""
+    first = None
     while True:
         assert job["worker-0"].process.poll() is None, "ended before its status was seen"
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=DEADLINE) as answer:
                 status: dict[str, Any] = json.load(answer)
+            first = first or time.monotonic()
         except OSError:
             status = {}
-        if "examplesPerSecond" in status:
+        if first and "examplesPerSecond" in status:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=DEADLINE) as answer:
                 assert answer.status == 200
-            return status
+            return first, status
         time.sleep(0.01)
 
 

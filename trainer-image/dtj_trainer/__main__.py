@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
+from dtj_launch.ledger import Ledger
 from dtj_launch.progress import Phase, ProgressStore, publish_on
 from dtj_launch.rendezvous import prove_free
 from dtj_launch.status_server import serve_status
@@ -73,7 +74,7 @@ def launch(config: Config, termination: Termination) -> None:
     Raises:
         TrainerError: an end that is not success, expected all the same.
     """
-    progress_store = ProgressStore()
+    progress_store = ProgressStore(Ledger.kept(os.environ) if config.cluster.leads else None)
     publish_on(progress_store)
     progress_store.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
     context = TaskContext(config=config, progress_store=progress_store, termination=termination)

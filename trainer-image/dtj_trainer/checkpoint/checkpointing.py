@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_launch.ledger import Doing, Ledger
 from dtj_trainer.checkpoint import interval
 from dtj_trainer.checkpoint.background_writer import SAVE_SECONDS
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
@@ -46,6 +47,7 @@ class Checkpointing:
         total_steps: int | None,
         find_not_finite: Callable[[], NotFiniteState | None],
         saving: Callable[[float], AbstractContextManager[None]],
+        ledger: Ledger,
         all_tasks_save: bool = True,
     ) -> None:
         """Args:
@@ -53,6 +55,7 @@ class Checkpointing:
         strategy: of a collective, over which its tasks agree that a checkpoint is saved.
         total_steps: None if the last step is not known.
         saving: what a checkpoint is written in: a watch that lets it take so many seconds.
+        ledger: what the loop waits for checkpoints is noted there.
         all_tasks_save: whether the tasks save together; else one does it for all.
         """
         self._config = config
@@ -60,6 +63,7 @@ class Checkpointing:
         self._strategy = strategy
         self._find_not_finite = find_not_finite
         self._saving = saving
+        self._ledger = ledger
         self._all_tasks_save = all_tasks_save
         self._by_time = Every(config.checkpoint.every_seconds)
         memory, last = config.checkpoint.memory, total_steps or sys.maxsize
@@ -90,7 +94,7 @@ class Checkpointing:
             NotFinite: they are not.
         """
         if self._finite != step:
-            with self._cost.taking() if self._cost else nullcontext():
+            with self._ledger.state(Doing.CHECKPOINTING), self._cost.taking() if self._cost else nullcontext():
                 found = self._find_not_finite()
             if found:
                 is_exact = step == 1 or self._finite == step - 1
@@ -119,7 +123,7 @@ class Checkpointing:
         if self._store is None or self._saved == step:
             return
         self.require_finite(step)
-        with self._saving(SAVE_SECONDS):
+        with self._ledger.state(Doing.CHECKPOINTING), self._saving(SAVE_SECONDS):
             save_together(self._config, self._strategy, self._store, step)
         self._saved = step
 
@@ -136,7 +140,7 @@ class Checkpointing:
         if self._store is None:
             return
         self.require_finite(step)
-        with self._saving(SAVE_SECONDS):
+        with self._ledger.state(Doing.CHECKPOINTING), self._saving(SAVE_SECONDS):
             if self._store.memory and self._saved != step and self.schedules[-1].was_due(before, step):
                 self._copy(self._store.memory, step)
             if asked or self._by_number.was_due(before, step):

@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_launch import progress
+from dtj_launch.ledger import Doing
 from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
 from dtj_trainer.errors import WorkersDiffer
@@ -72,7 +74,8 @@ def save_best(original: Any, callback: Any, epoch: int, batch: int | None, logs:
     """ModelCheckpoint: the leader writes, and all keep the best value."""
     losses.look(callback.model, weights=True)
     if _writes(callback):
-        original(callback, epoch, batch, logs)
+        with progress.doing(Doing.CHECKPOINTING):
+            original(callback, epoch, batch, logs)
         return
     verbose, callback.verbose = callback.verbose, 0
     try:
@@ -99,7 +102,8 @@ def back_up(original: Any, callback: Any) -> None:
     """BackupAndRestore: the leader writes."""
     losses.look(callback.model, weights=True)
     if _writes(callback):
-        original(callback)
+        with progress.doing(Doing.CHECKPOINTING):
+            original(callback)
 
 
 def remove_backup(original: Any, callback: Any, logs: Any = None) -> None:

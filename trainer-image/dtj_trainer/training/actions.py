@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dtj_launch.ledger import Doing
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
 from dtj_trainer.periodic import EverySteps
@@ -38,6 +39,9 @@ class Action:
 
     Those that change the training come before those that do not.
     """
+
+    doing = Doing.OTHER
+    """What the training does while it runs."""
 
     @property
     def values(self) -> Mapping[str, float]:

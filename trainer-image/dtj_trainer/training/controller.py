@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dtj_launch.ledger import Doing
 from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint.checkpointing import Checkpointing
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
@@ -122,6 +123,7 @@ class Controller:
             total_steps=self.total_steps,
             find_not_finite=inner.find_not_finite,
             saving=watch.saving,
+            ledger=run.progress_store.ledger,
             all_tasks_save=all_tasks_save,
         )  # fmt: skip
         self.summaries = Summaries(config.log_dir / "train" if config.log_dir and config.cluster.leads else None)
@@ -154,6 +156,7 @@ class Controller:
         """
         run = self._run
         run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=self._store.newest_step)
+        run.progress_store.ledger.resumed(self.step)
         run.termination.saves = self._store.enabled
         try:
             with self._watch:
@@ -167,6 +170,7 @@ class Controller:
                     self._watch.in_call = False
                     self._conclude(result, seconds=time.monotonic() - began)
                 self.save()
+                run.progress_store.ledger.enter(Doing.OTHER)
                 run.termination.saves = False
                 finalize()
         finally:
@@ -190,6 +194,7 @@ class Controller:
             NotFinite, Preempted: as in `train`.
         """
         self._watch.feed()
+        self._run.progress_store.ledger.took(self.step, self.step + result.steps)
         self.step += result.steps
         self._wanted = steps_within(self._run.config.steps_per_call, result.steps / seconds)
         self._next_steps = self._wanted if result.next_steps is None else result.next_steps
@@ -241,7 +246,8 @@ class Controller:
         began = time.monotonic()
         # The first one traces.
         self._watch.begin()
-        done = action.run(Pause(step=self.step, alive=self._watch.begin, save=self.save))
+        with self._run.progress_store.ledger.state(action.doing):
+            done = action.run(Pause(step=self.step, alive=self._watch.begin, save=self.save))
         if action.changes_training:
             self._checkpoints.moved()
         self._watch.feed()

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dtj_launch.ledger import Doing
 from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.manager import VALIDATION_RECORD, Store
@@ -86,6 +87,7 @@ class Validations(Action):
 
     changes_training = False
     """The record holds which step was validated last."""
+    doing = Doing.VALIDATING
 
     def __init__(
         self,

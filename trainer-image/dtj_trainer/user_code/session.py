@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from dtj_launch import progress
+from dtj_launch.ledger import Doing
 from dtj_launch.progress import DTJCallback
 from dtj_trainer import keras_fit
 from dtj_trainer.compat import LOSS
@@ -123,6 +124,7 @@ class Session:
         self._unnamed: dict[str, Any] = {}
         """The parts that wait for `fit` to build them."""
         self._collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
+        self._ledger = context.progress_store.ledger
         self._losses = ReportedLosses(strategy)
         self._weights = FiniteWeights(())
         self._waiting = collective_timing.of(strategy, counts=True) if self._collective else None
@@ -174,6 +176,7 @@ class Session:
         else:
             restore_together(self._context.config, self.strategy, self._store)
         self.step = self._agreed_step = int(step.numpy())
+        self._ledger.resumed(self.step)
         if not self._unnamed:
             self._begin(saved)
         self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.newest_step)
@@ -240,12 +243,14 @@ class Session:
         self._checkpoints.total_steps = total
         self._context.progress_store.update(total_steps=total)
         self._watch.begin()
+        self._ledger.goes_on()
         try:
             while self.step < total:
                 yield self.step
                 self.advance()
                 self._watch.done()
             self._save_last()
+            self._ledger.enter(Doing.OTHER)
         finally:
             self._watch.pause()
         self._context.termination.saves = False
@@ -261,6 +266,7 @@ class Session:
         """
         require_built(self._unnamed, waits=True)
         before, self.step = self.step, self.step + steps
+        self._ledger.took(before, self.step)
         self._losses.taken(self.step)
         self._by_ones &= steps == 1
         self._show()
@@ -351,6 +357,7 @@ class Session:
             total_steps=None,
             find_not_finite=lambda: None if evaluates else self._weights.find_not_finite(),
             saving=self._saving,
+            ledger=self._ledger,
         )  # fmt: skip
 
     @contextmanager
@@ -399,6 +406,7 @@ class Session:
         if self.step:  # What has been done with a model that waits was done without the weights of the checkpoint.
             require_built(self._unnamed, waits=True)
         self._save_last()
+        self._ledger.enter(Doing.OTHER)
         self._context.termination.saves = False
         self._upload_exports()
         self._context.progress_store.update(phase=progress.Phase.DONE, eta_seconds=None)
@@ -454,6 +462,7 @@ class _FitCallback(DTJCallback):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._session._save_last()
+        super().on_train_end(logs)
         self._session._watch.pause()
 
     def _report(self, logs: Any) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dtj_launch import progress
+from dtj_launch.ledger import Ledger
 from dtj_launch.progress import ProgressStore
 from dtj_launch.status_server import serve_status
 from dtj_trainer.config.cluster import EVALUATOR, PS, WORKER
@@ -33,7 +34,8 @@ def task_context() -> TaskContext:
     logs.configure_early(os.environ)
     config = parse((f"--script={sys.argv[0] or 'session'}",), os.environ)
     logs.configure(config.log, os.environ, task=config.cluster.task)
-    progress_store, termination = ProgressStore(), Termination(leave=leave)
+    progress_store = ProgressStore(Ledger.kept(os.environ) if config.cluster.leads else None)
+    termination = Termination(leave=leave)
     termination.listen_openly()
     if config.status_port:
         serve_status(progress_store, config.status_port, host=config.bind_address)
