@@ -27,6 +27,7 @@ NOTES = {
     *("pendingRestart", "firstAttempt", "readyAttempt", "furthestStep", "restartsWithoutEvidence"),
     *("completedIndexes", "replacedIndexes", "restarting", "memoryIncreases"),
     *("replicaStatuses.*.restarts", "world.generation", "progress.world"),
+    *("goodput.coveredSeconds", "goodput.counted"),
 }
 """Fields that the operator writes for its next pass. They have no rows."""
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final, Self
 
 from builders import NOW, ended, job, stored
+from dtj.api.goodput import Sums
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
 from dtj.api.names import Annotation, Condition, Reason
@@ -413,7 +414,7 @@ class World:
 
     def report(self, replica: str, **progress: object) -> None:
         """What a replica's pod answers now, when the operator asks how far the training is."""
-        reported = Progress.from_object(progress)
+        reported, sums = Progress.from_object(progress), Sums.from_object(progress)
         assert reported is not None
         uid, before = self.pods[f"{self.job.name}-{replica}"].uid, self.progress
         ready = self.job.status.condition(Condition.PODS_READY)
@@ -422,8 +423,7 @@ class World:
             self._place, self._still_since = place, self.now
         known = before is not None and (before.pod_uid, before.progress) == (uid, reported)
         at = before.at if before is not None and known else self.now
-        self.progress = SeenProgress(uid, reported, at, self.now - self._still_since)
-        self.silence = None
+        self.progress, self.silence = SeenProgress(uid, reported, at, self.now - self._still_since, sums), None
 
     def hears(self, replica: str, **progress: object) -> None:
         """The operator receives such an answer of a replica's pod, and does what that asks for."""

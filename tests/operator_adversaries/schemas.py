@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from dtj.api import crd, names
+from dtj.api.goodput import Sums, Use
 from dtj.api.json import JsonObject
 from dtj.api.status import ExportedModel, Progress, RootCause
 from dtj.api.tfjob import crd as tfjob_crd
@@ -45,9 +46,10 @@ ANNOTATIONS: Final = [
 
 def _words_of_pods() -> list[str]:
     """The fields of what a pod says, wherever it says it."""
-    models = (Progress, RootCause, ExportedModel)
+    models = (Progress, Sums, RootCause, ExportedModel)
     return [
         *(field.alias or name for model in models for name, field in model.model_fields.items()),
+        *Use,
         "stepSeconds",
         "progress",
         "export",

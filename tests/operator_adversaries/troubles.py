@@ -41,6 +41,8 @@ def words(rng: random.Random) -> Any:
         "epoch": 1,
         "world": 0,
         "metrics": {"loss": 0.1},
+        "seconds": {"starting": 2.5, "training": 3.5},
+        "firstStep": 0,
     }
     for _ in range(rng.choice((0, 1, 1, 2))):
         field = rng.choice(WORDS)
@@ -149,6 +151,7 @@ def fault(rng: random.Random) -> Fault:
                     "state",
                     "world",
                     "progress",
+                    "goodput",
                     "observedGeneration",
                     "dtj",
                     "queue",

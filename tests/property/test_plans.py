@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,8 @@ from pydantic import JsonValue
 from builders import NOW, ended, job, manifest, pod, seen, spec_of, stored
 from dtj.api import names
 from dtj.api.crd import job_schema
-from dtj.api.job import Job
+from dtj.api.goodput import TOLD, Goodput, Use
+from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Env, Reason
 from dtj.api.schema import check
@@ -26,6 +28,7 @@ from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import CreationRefusal, GangApi, Phase, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
+from dtj.core.policies import goodput
 from dtj.core.replicas import Replica, format_indexes, incarnation, parse_indexes, pod_name, replicas
 from strategies import jobs, stored_objects
 from support.pod_environment import environment_of
@@ -142,6 +145,7 @@ class Monkey(RuleBasedStateMachine):
         self.completed: dict[tuple[int, str], frozenset[int]] = {}
         self.attempt = self.restarts = 0
         self.steps: tuple[int, str] = (0, "")
+        self.ledger = Goodput()
 
     def _pick(self, data: st.DataObject) -> str:
         name = data.draw(st.sampled_from(sorted(self.world.pods)))
@@ -253,6 +257,16 @@ class Monkey(RuleBasedStateMachine):
         self.world.report(self._pick(data), step=step)
 
     @precondition(lambda self: self.world.pods)
+    @rule(data=st.data(), step=st.integers(0, 50))
+    def the_training_says_what_its_time_went_to(self, data: st.DataObject, step: int) -> None:
+        self.all_pods_are_ready()
+        self.world.advance(10)
+        sums = data.draw(st.dictionaries(st.sampled_from(sorted(TOLD)), st.floats(0, 40)))
+        steps = {name: data.draw(st.integers(0, step)) for name in ("firstStep", "repeatedSteps", "lastCheckpointStep")}
+        self.world.report(self._pick(data), step=step, seconds=sums, **steps)
+        self.the_operator_plans()
+
+    @precondition(lambda self: self.world.pods)
     @rule(data=st.data(), seconds=st.integers(0, 80))
     def a_pod_does_not_answer(self, data: st.DataObject, seconds: int) -> None:
         self.world.is_silent(self._pick(data), seconds=seconds)
@@ -301,6 +315,28 @@ class Monkey(RuleBasedStateMachine):
         assert counts.total == counts.user + counts.out_of_memory + counts.preemption + counts.disruption
         assert counts.total >= self.restarts
         self.restarts = counts.total
+
+    @invariant()
+    def each_second_of_its_life_went_to_one_thing_and_stays_there_unless_its_steps_are_repeated(self) -> None:
+        status, before = self.world.job.status, self.ledger
+        now = status.goodput or Goodput()
+        if now == before:
+            return
+        self.ledger, spent, earlier = now, now.seconds.by_use(), before.seconds.by_use()
+        written, created = self.world.status_written_at, self.world.job.created_at
+        assert written is not None
+        assert created is not None
+        until = parse_time(status.completion_time if status.terminal else now.updated_at)
+        assert until is not None
+        assert now.seconds.total == (until - created).total_seconds()
+        assert written - until < timedelta(seconds=61)
+        again = spent[Use.REPEATED] - earlier[Use.REPEATED]
+        assert all(spent[use] >= earlier[use] for use in Use if use is not Use.TRAINING)
+        assert spent[Use.TRAINING] + again >= earlier[Use.TRAINING]
+        counted = goodput.spent(now)
+        assert all(counted[use] >= number for use, number in goodput.spent(before).items())
+        assert not status.terminal or counted[Use.TRAINING] >= spent[Use.TRAINING]
+        assert now.repeated_steps >= before.repeated_steps
 
     @invariant()
     def completed_replicas_stay_completed_and_are_never_run_again_in_their_attempt(self) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from dtj.api.json import fields_of
 from dtj.api.printable import one_line, printable
+
+_MAX_MESSAGE_LENGTH: Final = 12 * 1024
+"""Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
 
 
 class LenientModel(BaseModel):
@@ -71,3 +76,14 @@ def _validates(model: type[BaseModel], value: object) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def part_of_message(message: str, name: str) -> object:
+    """The part of this name in a termination message that is a JSON object; None of any other message."""
+    if len(message) > _MAX_MESSAGE_LENGTH:
+        return None
+    try:
+        content = json.loads(message)
+    except (ValueError, RecursionError):  # the latter of brackets in brackets
+        return None
+    return fields_of(content).get(name)

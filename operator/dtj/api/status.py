@@ -6,23 +6,19 @@ rolled back, or a person edited, must not stop this one.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
+from dtj.api.goodput import Goodput
 from dtj.api.json import JsonObject, fields_of
-from dtj.api.lenient import LenientModel, PodWords, readable
+from dtj.api.lenient import LenientModel, PodWords, part_of_message, readable
 from dtj.api.names import Condition
 from dtj.api.printable import one_line
 
 _Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """A moment as metav1.Time writes it (RFC 3339)."""
-
-_MAX_MESSAGE_LENGTH: Final = 12 * 1024
-"""Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
-
 
 MAX_CONDITION_MESSAGE: Final = 32_768
 """As in metav1.Condition."""
@@ -149,17 +145,6 @@ _PHASES_IN_WORDS: Final = {"Gate": "waiting for peers"}
 """The text for a phase of the trainer whose name alone is not clear."""
 
 
-def _part_of_message(message: str, name: str) -> object:
-    """The part of this name in a termination message that is a JSON object; None of any other message."""
-    if len(message) > _MAX_MESSAGE_LENGTH:
-        return None
-    try:
-        content = json.loads(message)
-    except (ValueError, RecursionError):  # the latter of brackets in brackets
-        return None
-    return fields_of(content).get(name)
-
-
 class Progress(PodWords):
     """How far the training is, as its chief or worker 0 says."""
 
@@ -252,7 +237,7 @@ class Progress(PodWords):
     @classmethod
     def from_message(cls, message: str) -> Progress | None:
         """Read the last report in the termination message of a completed pod; None if it holds none."""
-        return cls.from_object(_part_of_message(message, "progress"))
+        return cls.from_object(part_of_message(message, "progress"))
 
     @property
     def reported(self) -> bool:
@@ -306,7 +291,7 @@ class ExportedModel(LenientModel):
     @classmethod
     def from_message(cls, message: str) -> ExportedModel | None:
         """Read the termination message of a completed pod, field by field; None if it describes no model."""
-        found = readable(cls, fields_of(_part_of_message(message, "export")))
+        found = readable(cls, fields_of(part_of_message(message, "export")))
         return cls.model_validate(found) if found.get("path") else None
 
 
@@ -427,6 +412,9 @@ class JobStatus(LenientModel):
     )
     progress: Progress | None = Field(
         default=None, description="progress is how far the training is, if its image publishes it."
+    )
+    goodput: Goodput | None = Field(
+        default=None, description="goodput is what the time of the job went to. A TFJob has none."
     )
     root_cause: RootCause | None = Field(default=None, description="rootCause is the first failure, if there was one.")
     export: ExportedModel | None = Field(

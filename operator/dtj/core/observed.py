@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from dtj.api.goodput import Sums
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Reason
@@ -131,13 +132,15 @@ class SeenProgress:
     """What a pod reported of the training, and when it reported something else than before.
 
     ``still_for`` is the time between the first and the latest answer to this process that show the same place, with all
-    pods ready in between: 0 after one answer, and it does not grow while the pod is silent.
+    pods ready in between: 0 after one answer, and it does not grow while the pod is silent. ``sums`` are what its
+    container's time went to, as of the latest answer.
     """
 
     pod_uid: str
     progress: Progress
     at: datetime
     still_for: timedelta = timedelta()
+    sums: Sums | None = None
 
 
 @dataclass(frozen=True, slots=True)

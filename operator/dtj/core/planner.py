@@ -23,6 +23,7 @@ from dtj.core.policies import (
     deadlines,
     elastic,
     elastic_members,
+    goodput,
     invalid,
     kueue_default_queue,
     kueue_multikueue,
@@ -146,7 +147,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     decision = decision or Decision()
     if decision.final:
         return decision.actions
-    return (
+    return goodput.recorded(
+        context,
         *decision.actions,
         *stall.ask_for_stacks(context, decision),
         # The Service comes last: what becomes of TensorBoard does not wait for one that cannot be deleted.

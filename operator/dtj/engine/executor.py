@@ -423,7 +423,7 @@ class Executor:
             raise Replan
         self._note_dropped(job, lacking(kept.raw_status, stored_as))
         cache.status_written_at = now = self._now()
-        self._metrics.note_status(job, wanted, cache=cache, now=now)
+        self._metrics.note_status(job, wanted, cache=cache, now=now, platform=self._state.platform)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
             log.info(
                 "is %s, was %s",

@@ -17,11 +17,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dtj import __version__
+from dtj.api.goodput import HOLDS_NOTHING, Goodput, Use
 from dtj.api.job import Job
 from dtj.api.names import Condition, Reason, State
 from dtj.api.status import JobStatus
+from dtj.core.platform import Platform
 from dtj.core.pod_failure import PodFailureClass
-from dtj.core.policies import deadlines
+from dtj.core.policies import deadlines, goodput
 from dtj.engine.job_store import JobStore
 from dtj.engine.queue import QueueObserver, WorkQueue
 from dtj.engine.state import JobCache
@@ -75,6 +77,25 @@ RECOVERY: Final = Described(
     "dtj_recovery_seconds",
     "Seconds from the loss of a replica until all replicas are ready again, including backoff.",
     buckets=_SLOW,
+)
+SPENT: Final = Described(
+    "counter",
+    "dtj_job_seconds",
+    "Seconds of jobs by what they went to, as in status.goodput.seconds. They count when a status is written, and "
+    "those of training once a checkpoint covers them or the job has ended. Those of TFJobs do not count.",
+    ("state",),
+)
+ACCELERATORS: Final = Described(
+    "counter",
+    "dtj_accelerator_seconds",
+    "The same times the accelerators that the job asks for, by their resource: those of the profiles. A job that is "
+    "queued or suspended holds none.",
+    ("resource", "state"),
+)
+REPEATED: Final = Described(
+    "counter",
+    "dtj_repeated_steps",
+    "Steps that were taken again after a restart, as in status.goodput.repeatedSteps.",
 )
 MEMBERS: Final = Described(
     "counter",
@@ -173,12 +194,17 @@ class Metrics(QueueObserver):
         self._restarts = self._counter(RESTARTS)
         self._launch = self._histogram(LAUNCH)
         self._recovery = self._histogram(RECOVERY)
+        self._spent = self._counter(SPENT)
+        self._accelerators = self._counter(ACCELERATORS)
+        self._repeated = self._counter(REPEATED)
         self._members = self._counter(MEMBERS)
         self._progress = self._counter(PROGRESS)
         self._defects = self._counter(DEFECTS)
         self._unreadable = self._counter(UNREADABLE)
         for name in RESTART_CLASSES:  # a rate needs the zero before the first
             self._restarts.labels(name)
+        for use in Use:
+            self._spent.labels(str(use))
         for result in ("read", "silent"):
             self._progress.labels(result)
         self._finished.labels(str(State.SUCCEEDED), NO_CLASS)
@@ -259,10 +285,13 @@ class Metrics(QueueObserver):
         """Report nothing more of these: their engine has ended."""
         self._watched = [each for each in self._watched if each[0] is not jobs]
 
-    def note_status(self, job: Job, after: JobStatus, *, cache: JobCache, now: datetime) -> None:
-        """``after`` was written in place of ``job``'s status."""
+    def note_status(
+        self, job: Job, after: JobStatus, *, cache: JobCache, now: datetime, platform: Platform | None = None
+    ) -> None:
+        """``after`` was written in place of ``job``'s status; ``platform`` is what its pods are made for."""
         self._note_start(job, after, now=now)
         self._note_restarts(job.status, after, cache=cache, now=now)
+        self._note_goodput(job, after.goodput, platform or Platform())
         if after.world is not None and after.world != job.status.world:
             self._members.inc()
         if after.terminal and not job.status.terminal:
@@ -270,6 +299,18 @@ class Metrics(QueueObserver):
             kind = after.root_cause.kind if after.root_cause is not None and not succeeded else ""
             outcome = State.SUCCEEDED if succeeded else State.FAILED
             self._finished.labels(str(outcome), kind if kind in list(PodFailureClass) else NO_CLASS).inc()
+
+    def _note_goodput(self, job: Job, after: Goodput | None, platform: Platform) -> None:
+        before = job.status.goodput
+        if after is None or after == before:
+            return
+        counted, held = goodput.spent(before), goodput.accelerators_of(job, platform)
+        for use, seconds in goodput.spent(after).items():
+            more = max(0, seconds - counted[use])  # less, where somebody else has written the status
+            self._spent.labels(str(use)).inc(more)
+            for resource, number in held.items() if use not in HOLDS_NOTHING else ():
+                self._accelerators.labels(resource, str(use)).inc(more * number)
+        self._repeated.inc(max(0, after.repeated_steps - (before.repeated_steps if before is not None else 0)))
 
     def _note_start(self, job: Job, after: JobStatus, *, now: datetime) -> None:
         begun, before = deadlines.could_begin_at(job, after), job.status

@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
+from dtj.api.goodput import Sums
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
@@ -158,7 +159,7 @@ class ProgressReader:
         if progress is None:
             self._not_answered(job, pod)
         else:
-            self._received(job, pod, progress)
+            self._received(job, pod, progress, Sums.from_object(decoded(body)) if body is not None else None)
 
     async def _ask_the_waiting(self, job: Job) -> World | None:
         """Learn which pods are ready to join an elastic job. Returns the replicas that train together, as far as this
@@ -182,8 +183,9 @@ class ProgressReader:
             self._queue.add(job.key)
         return world
 
-    def _received(self, job: Job, pod: Pod, progress: Progress) -> None:
-        """An answer, which may show that the training advances, or be evidence that it stands still."""
+    def _received(self, job: Job, pod: Pod, progress: Progress, sums: Sums | None) -> None:
+        """An answer, which may show that the training advances, or be evidence that it stands still. That time passes
+        is no news: ``sums`` wait for the next status."""
         cache, now = self._state.caches.of(job.uid), loop_time()
         ready = job.status.condition(Condition.PODS_READY)
         since = ready.last_transition_time if ready is not None else ""
@@ -194,7 +196,7 @@ class ProgressReader:
         before, was_silent = cache.progress, cache.silence is not None
         known = before is not None and (before.pod_uid, before.progress) == (pod.uid, progress)
         at = before.at if before is not None and known else self._now()
-        cache.progress = SeenProgress(pod.uid, progress, at, still_for)
+        cache.progress = SeenProgress(pod.uid, progress, at, still_for, sums)
         cache.asking.succeeded()
         cache.silence = None
         if not known or was_silent or _is_news(job, "True", still_for):

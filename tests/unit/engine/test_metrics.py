@@ -30,6 +30,8 @@ ALERTS = [
     for rule in group["rules"]
 ]
 
+GPU_SECONDS = "dtj_accelerator_seconds_total"
+
 
 class Counted(World):
     """A world whose status writes are looked at, as the executor does."""
@@ -98,6 +100,32 @@ def test_readiness_that_flaps_is_no_recovery() -> None:
     world.all_run()
     assert world.is_true(Condition.PODS_READY)
     assert world.value("dtj_recovery_seconds_count") == 0
+
+
+def test_seconds_of_training_are_counted_once_a_checkpoint_covers_them_or_the_job_has_ended() -> None:
+    container = {"name": "trainer", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 4}}}
+    world = running(roles={"worker": 2}, template={"spec": {"containers": [container]}})
+
+    def says(replica: str, step: int, saved: int, training: int, *, first: int = 0) -> tuple[float, float]:
+        world.advance(100)
+        steps = {"step": step, "firstStep": first, "lastCheckpointStep": saved}
+        world.hears(replica, phase="Training", seconds={"training": training}, **steps)
+        at = {"resource": "nvidia.com/gpu", "state": "training"}
+        return world.value("dtj_job_seconds_total", state="training"), world.value(GPU_SECONDS, **at)
+
+    assert says("worker-0", 100, 0, 100) == (0, 0)
+    assert says("worker-0", 200, 150, 200) == (150, 8 * 150)
+    world.sees("worker-0", Phase.FAILED, exit_code=1)
+    world.wait(60)
+    world.all_run()
+    assert says("worker-0-r1", 160, 150, 10, first=150) == (150, 8 * 150)
+    assert world.value("dtj_repeated_steps_total") == 50
+    assert world.value("dtj_job_seconds_total", state="repeated") == 50
+    world.set_pod("worker-0-r1", Phase.SUCCEEDED)
+    world.settle_deletions()
+    assert world.value("dtj_job_seconds_total", state="training") == 160
+    states = {"resource": "nvidia.com/gpu", "state": "queued"}
+    assert (world.value("dtj_job_seconds_total", state="queued"), world.value(GPU_SECONDS, **states)) == (2, 0)
 
 
 def test_changes_of_the_members_are_counted() -> None:

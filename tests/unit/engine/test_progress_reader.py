@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -16,7 +17,8 @@ from dtj.core.observed import Phase
 from dtj.core.platform import ClusterNetwork, Platform
 from dtj.engine import progress
 from dtj.engine.metrics import Metrics
-from dtj.engine.progress import StackRequests
+from dtj.engine.progress import SILENCE, StackRequests
+from dtj.engine.queue import WorkQueue
 from dtj.engine.supervision import Supervisor
 from support.elastic_world import ElasticWorld
 from support.status_ports import StatusPorts
@@ -125,6 +127,26 @@ async def test_an_answer_that_repeats_is_as_old_as_the_first_and_its_place_is_an
     world.all_run()
     ports.state.jobs.put(kept(replace(world.job, resource_version="2")))
     assert await seen() == (first, 0.0)
+
+
+@virtual_time
+async def test_that_time_passes_is_known_and_no_news(ports: StatusPorts) -> None:
+    world = running(seconds=0)
+    memory = ports.add(world.job, world.pods.values())
+    told: list[tuple[int, int]] = []
+    for seconds in (5, 15):
+
+        async def answer(_: str, seconds: int = seconds) -> bytes:
+            return json.dumps({"step": 5, "seconds": {"training": seconds}}).encode()
+
+        ports.answer = answer
+        ports.queue = WorkQueue(backoff=SILENCE)
+        await reader_of(ports).ask_all()
+        await asyncio.sleep(30.0)
+        assert memory.progress is not None
+        assert memory.progress.sums is not None
+        told.append((memory.progress.sums.seconds.training, len(ports.queue)))
+    assert told == [(5, 1), (15, 0)]
 
 
 @virtual_time

@@ -49,7 +49,9 @@ def custom_resource_definition() -> JsonObject:
     least.update(_QUANTITY)
     status = dig(schema, "status")
     assert isinstance(status, dict)
-    object_at(status, "properties")[names.RECORD] = without(structural(JobStatus), "default", "description")
+    record = without(structural(JobStatus), "default", "description")
+    object_at(record, "properties").pop("goodput")
+    object_at(status, "properties")[names.RECORD] = record
     return definition
 
 

@@ -1,0 +1,255 @@
+"""What the time of a job goes to (``status.goodput``): the ledger is carried on with each status that is written.
+
+The operator knows the state that a job was in since the last status. Where its pods train, the trainer says more: sums
+of seconds since its container began, of which each answer counts from where the one before ended. No more of it counts
+than has passed, so all adds up; what nobody told is ``other``. That is known a little later: answers come every ten
+seconds, so of a job that trains the ledger ends up to a minute before it is written, at its ``updatedAt``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from dtj.api.goodput import HOLDS_NOTHING, TOLD, Counted, Goodput, Seconds, Sums, Use
+from dtj.api.job import Job, parse_time
+from dtj.api.json import dig, fields_of, objects
+from dtj.api.names import Condition, Reason
+from dtj.api.status import JobStatus, Progress
+from dtj.core.actions import Action, PatchStatus, Plan
+from dtj.core.context import JobContext
+from dtj.core.manifests.pod import role_template
+from dtj.core.platform import Platform
+from dtj.core.status import format_time
+
+_NOT_TRAINING_YET: Final = frozenset({"Gate", "Building", "Waiting"})
+"""Phases of the trainer."""
+
+_BY_THE_OPERATOR: Final = frozenset({Use.QUEUED, Use.SUSPENDED, Use.STALLED})
+"""States in which no answer of a pod matters."""
+
+_FIRST_KEPT: Final = (
+    Use.CHECKPOINTING,
+    Use.VALIDATING,
+    Use.INPUT,
+    Use.REPEATED,
+    Use.TRAINING,
+    Use.RECOVERING,
+    Use.STARTING,
+)
+"""In this order a trainer's seconds count where they are more than have passed: the start of a container passes before
+its pods are ready, and counts then already."""
+
+_ANSWER_WITHIN: Final = 60
+"""Seconds for which the next answer of a pod that trains may say what they went to."""
+
+_ROUNDING: Final = len(TOLD)
+"""By so much the whole seconds of one container may fall when some go from one state to another."""
+
+_MAX_STEPS_A_SECOND: Final = 10_000
+"""A pod is believed no more: the sum over all jobs is a metric of the cluster."""
+
+
+def recorded(context: JobContext, *plan: Action) -> Plan:
+    """``plan`` with the ledger in the status that it writes. A TFJob has none, and that of an ended job stands."""
+    job = context.job
+    if job.form.recorded_in or job.created_at is None or job.status.terminal:
+        return plan
+    return tuple(
+        PatchStatus(_with_goodput(context, each.status)) if isinstance(each, PatchStatus) else each for each in plan
+    )
+
+
+def _with_goodput(context: JobContext, status: JobStatus) -> JobStatus:
+    job, before = context.job, context.job.status.goodput or Goodput()
+    assert job.created_at is not None
+    lifetime = max(0, int((context.now - job.created_at).total_seconds()))
+    again = before.counted is not None and (job.status.restarts.total > 0 or job.status.last_restart_time is not None)
+    report, use = _report(context), use_of(job.status)
+    wait = _ANSWER_WITHIN if use is Use.OTHER is use_of(status) and not status.terminal else 0
+    ledger = carried_on(before, use, lifetime, report, now=context.now, again=again, wait=wait)
+    if status.terminal:
+        ledger = ledger.model_copy(update={"covered_seconds": max(ledger.covered_seconds, ledger.seconds.training)})
+    return status.model_copy(update={"goodput": ledger})
+
+
+def use_of(status: JobStatus) -> Use:
+    """What the time since ``status`` was written goes to, as far as the operator knows."""
+    suspended = status.when_true(Condition.SUSPENDED)
+    if suspended is not None and suspended.reason != Reason.QUEUED:
+        return Use.SUSPENDED
+    if suspended is not None or status.start_time is None:
+        return Use.QUEUED
+    if status.is_true(Condition.SUCCESS_CRITERIA_MET) or status.is_true(Condition.FAILURE_TARGET):
+        return Use.OTHER
+    if status.is_true(Condition.PROGRESS_STALLED):
+        return Use.STALLED
+    begins_again = status.ready_attempt == max(status.attempt, 1) or status.is_true(Condition.RESTARTING)
+    if not status.is_true(Condition.PODS_READY):
+        return Use.RECOVERING if begins_again else Use.STARTING
+    if status.progress is not None and status.progress.phase in _NOT_TRAINING_YET:
+        return Use.RECOVERING if status.restarts.total or status.last_restart_time else Use.STARTING
+    return Use.OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the pod that leads the training said last."""
+
+    pod: str
+    sums: Sums
+    step: int | None = None
+    checkpoint_step: int | None = None
+
+
+def _report(context: JobContext) -> Report | None:
+    """The last report in the termination message of the pod that leads, if it has ended, or its latest answer."""
+    pod, seen = context.pod_of(context.leader), context.latest_answer
+    message = pod.termination.message if pod is not None and pod.termination is not None else ""
+    sums, progress = Sums.from_message(message), Progress.from_message(message)
+    if sums is None and seen is not None:
+        sums, progress = seen.sums, seen.progress
+        pod = next((each for each in context.current if each.uid == seen.pod_uid), None)
+    if sums is None or pod is None:
+        return None
+    progress = progress or Progress()
+    return Report(pod.name, sums, progress.step, progress.last_checkpoint_step)
+
+
+# -- the ledger -------------------------------------------------------------------------------------------------
+
+
+def carried_on(
+    before: Goodput,
+    use: Use,
+    lifetime: int,
+    report: Report | None,
+    *,
+    now: datetime,
+    again: bool = False,
+    wait: int = 0,
+) -> Goodput:
+    """The ledger at ``now``, when the job has lived for ``lifetime`` seconds, of which the latest went to ``use``
+    unless ``report`` says more, or may say so later: up to ``wait`` seconds are left open.
+
+    Where the job trains ``again``, the start of a container is part of the recovery.
+    """
+    ledger, told = (before, {}) if report is None else _with_steps(before, report, lifetime, now)
+    seconds, room = ledger.seconds.by_use(), max(0, lifetime - before.seconds.total)
+    for each in _FIRST_KEPT if use not in _BY_THE_OPERATOR else ():
+        taken = min(told.get(each, 0), room)
+        room -= taken
+        seconds[Use.RECOVERING if again and each is Use.STARTING else each] += taken
+    if use is Use.OTHER and report is not None and (before.counted is None or before.counted.pod != report.pod):
+        # Its pods were ready before its program began to measure.
+        use, wait = Use.RECOVERING if again else Use.STARTING, 0
+    if room > wait:
+        seconds[use] += room
+        room = 0
+    update = {
+        "seconds": Seconds.of(seconds),
+        "percent": _percent(seconds),
+        "updated_at": format_time(now - timedelta(seconds=room)),
+    }
+    ledger = ledger.model_copy(update=update)
+    return ledger.model_copy(update={"covered_seconds": _covered(ledger, report)})
+
+
+def _with_steps(before: Goodput, report: Report, lifetime: int, now: datetime) -> tuple[Goodput, dict[Use, int]]:
+    """The ledger with the steps of ``report``, and its seconds that are not counted yet.
+
+    Steps that a restart makes necessary once more take their seconds from ``training`` to ``repeated``: those that the
+    trainer says, and of a container that is gone the share of its steps.
+    """
+    sums, known = report.sums, _known(before.counted, report, now)
+    seconds, steps, last = before.seconds.by_use(), before.steps, known.step
+    in_place = min(max(0, known.seconds.training - sums.seconds.training), seconds[Use.TRAINING])
+    moved, repeated = in_place, max(0, sums.repeated_steps - known.repeated_steps)
+    if known.first_step is None and sums.first_step is not None:
+        lost = min(max(0, last - sums.first_step), steps) if last is not None else 0
+        moved += (seconds[Use.TRAINING] - moved) * lost // max(steps, 1)
+        repeated, steps = repeated + lost, steps - lost
+        last = sums.first_step if last is None else last - lost
+    if report.step is not None:
+        steps += report.step - (last if last is not None else report.step)
+        last = report.step
+    seconds[Use.TRAINING] -= moved
+    seconds[Use.REPEATED] += moved
+    of_sums, counted = sums.seconds.by_use(), known.seconds.by_use()
+    told = {use: max(0, of_sums[use] - counted[use] - (in_place if use is Use.REPEATED else 0)) for use in TOLD}
+    most = max(before.repeated_steps, _MAX_STEPS_A_SECOND * lifetime)
+    update = {
+        "seconds": Seconds.of(seconds),
+        "steps": max(0, steps),
+        "repeated_steps": min(before.repeated_steps + repeated, most),
+        "counted": Counted(
+            pod=report.pod,
+            at=format_time(now),
+            seconds=sums.seconds,
+            first_step=sums.first_step,
+            repeated_steps=sums.repeated_steps,
+            step=last,
+        ),
+    }
+    return before.model_copy(update=update), told
+
+
+def _known(counted: Counted | None, report: Report, now: datetime) -> Counted:
+    """What of the sums of this container is counted already: nothing of a new one, and all of one that has trained
+    beside the one that led until now."""
+    sums, total = report.sums, report.sums.seconds.total
+    if counted is None:
+        return Counted(pod=report.pod)
+    if counted.pod == report.pod and total >= counted.seconds.total - _ROUNDING:
+        return counted
+    at = parse_time(counted.at)
+    if at is None or total <= (now - at).total_seconds():
+        return Counted(pod=report.pod, step=counted.step)
+    back = max(0, counted.step - report.step) if counted.step is not None and report.step is not None else 0
+    return Counted(
+        pod=report.pod,
+        seconds=sums.seconds,
+        first_step=sums.first_step,
+        repeated_steps=max(0, sums.repeated_steps - back),
+        step=counted.step,
+    )
+
+
+def _covered(ledger: Goodput, report: Report | None) -> int:
+    """How many of the training seconds a checkpoint covers, by the share of its steps: no restart repeats them."""
+    last = ledger.counted.step if ledger.counted is not None else None
+    if report is None or report.checkpoint_step is None or last is None:
+        return ledger.covered_seconds
+    saved = ledger.steps - max(0, last - report.checkpoint_step)
+    return max(ledger.covered_seconds, ledger.seconds.training * max(0, saved) // max(ledger.steps, 1))
+
+
+def _percent(seconds: Mapping[Use, int]) -> int | None:
+    trained, held = seconds[Use.TRAINING], sum(number for use, number in seconds.items() if use not in HOLDS_NOTHING)
+    return 100 * trained // held if trained else None
+
+
+# -- metrics ----------------------------------------------------------------------------------------------------
+
+
+def spent(goodput: Goodput | None) -> dict[Use, int]:
+    """The seconds that can be counted for good, by what they went to: a restart may still repeat what no checkpoint
+    covers."""
+    found = goodput or Goodput()
+    return {**found.seconds.by_use(), Use.TRAINING: found.covered_seconds}
+
+
+def accelerators_of(job: Job, platform: Platform) -> dict[str, int]:
+    """How many accelerators the pods of a job ask for, by resource: of those that the platform's profiles name."""
+    found: dict[str, int] = {}
+    known = {profile.resource for profile in platform.profiles.values()}
+    for role in job.spec.roles() if job.spec is not None else ():
+        assert job.spec is not None
+        template = role_template(job, job.spec, role, platform=platform)
+        for container in objects(dig(template, "spec", "containers")):
+            for resource, amount in fields_of(dig(container, "resources", "limits")).items():
+                if resource in known and str(amount).isdecimal():
+                    found[resource] = found.get(resource, 0) + int(str(amount)) * job.spec.replicas(role)
+    return found
