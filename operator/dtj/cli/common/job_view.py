@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
+from dtj.api.goodput import HOLDS_NOTHING, Goodput, Use
 from dtj.api.job import Job, parse_time
 from dtj.api.json import text
 from dtj.api.names import Condition, Reason, State
@@ -138,6 +140,31 @@ def model_words(exported: ExportedModel, *, path: str = "") -> str:
     return (path or exported.path) + (f"  ({known})" if known else "")
 
 
+_USES: Final = {Use.CHECKPOINTING: "checkpoints", Use.VALIDATING: "validation", Use.INPUT: "waiting for data"}
+"""Words for what time went to, where the name alone is not clear."""
+
+
+def use_words(use: Use) -> str:
+    """``checkpoints``."""
+    return _USES.get(use, str(use))
+
+
+def goodput_words(goodput: Goodput | None) -> str:
+    """``91% of 6h12m: repeated 4%, checkpoints 3%, starting 2%; before that queued 40m00s``; empty of a job that has
+    not trained, or whose image does not say what its time went to."""
+    if goodput is None or goodput.percent is None:
+        return ""
+    seconds = goodput.seconds.by_use()
+    outside = {use: seconds.pop(use) for use in HOLDS_NOTHING}
+    seconds.pop(Use.TRAINING)
+    held = max(1, goodput.seconds.total - sum(outside.values()))
+    shares = sorted(((round(100 * number / held), use) for use, number in seconds.items()), key=lambda each: -each[0])
+    lost = ", ".join(f"{use_words(use)} {share}%" for share, use in shares if share)
+    words = {Use.QUEUED: "before that queued", Use.SUSPENDED: "in between suspended"}
+    others = (f"{words[use]} {short_time(number)}" for use, number in outside.items() if number)
+    return "; ".join((f"{goodput.percent}% of {short_time(held)}" + (f": {lost}" if lost else ""), *others))
+
+
 def next_words(job: Job) -> Iterator[tuple[tuple[str, ...], str]]:
     """Commands that a person may type next about a job that is there, as words after ``dtj``, each with what for."""
     name, status = typed(job), job.status
@@ -172,6 +199,8 @@ def _facts(job: Job) -> Iterator[tuple[str, str]]:
         yield "attempt", str(status.attempt)
     if status.restarts.total:
         yield "restarts", restarts(status.restarts)
+    if goodput := goodput_words(status.goodput):
+        yield "goodput", goodput
     if status.gang and status.gang != "None":
         yield "gang", _gang(job)
     if status.export is not None and status.export.path:

@@ -87,6 +87,19 @@ def timeline(known: History) -> str:
     return f'<div class="timeline">{rows}<div class="name"></div><svg height="{_ROW}">{labels}</svg></div>'
 
 
+def stacked(parts: Iterable[tuple[str, str, int]]) -> str:
+    """A bar of parts side by side, each with its look, its words and its size."""
+    found = [part for part in parts if part[2]]
+    total, place, bars = max(1, sum(size for *_, size in found)), 0, ""
+    for look, words, size in found:
+        x, width = f"{100 * place / total:.3f}%", f"{100 * size / total:.3f}%"
+        title = f"<title>{safe(words)}</title>"
+        bars += f'<rect class="{look}" x="{x}" y="3" width="{width}" height="{_ROW - 6}">{title}</rect>'
+        place += size
+    label = safe(", ".join(words for _, words, _ in found))
+    return f'<svg height="{_ROW}" role="img" aria-label="{label}">{bars}</svg>'
+
+
 def _vertical(x: str, look: str, words: str = "") -> str:
     title = f"<title>{safe(words)}</title>" if words else ""
     return f'<line class="{look}" x1="{x}" x2="{x}" y1="0" y2="100%">{title}</line>'

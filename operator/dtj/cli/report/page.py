@@ -12,11 +12,12 @@ from importlib import resources
 from typing import Final
 
 from dtj.api.form import DTJ
+from dtj.api.goodput import Goodput, Use
 from dtj.api.job import Job
 from dtj.api.names import Condition, State
 from dtj.cli.common.formatting import as_yaml, short_time
-from dtj.cli.common.job_view import CauseView, JobView, job_view, step_words
-from dtj.cli.report.drawing import Curve, curves, plot, safe, short_value, timeline
+from dtj.cli.common.job_view import CauseView, JobView, goodput_words, job_view, step_words, use_words
+from dtj.cli.report.drawing import Curve, curves, plot, safe, short_value, stacked, timeline
 from dtj.cli.report.evidence import AT_THE_END, VALIDATION, Evidence, Unread
 from dtj.cli.report.timeline import History, Look, history
 from dtj.client.job_names import typed
@@ -44,6 +45,17 @@ _LEGEND: Final = {
     Look.FAILED: "failed",
     Look.STOPPED: "stopped, restarted, gone",
 }
+
+
+_USES: Final = {
+    Look.RUNNING: (Use.TRAINING,),
+    Look.FAILED: (Use.REPEATED,),
+    Look.SAVING: (Use.CHECKPOINTING, Use.VALIDATING),
+    Look.STARTING: (Use.STARTING, Use.RECOVERING),
+    Look.STOPPED: (Use.STALLED, Use.INPUT),
+    Look.WAITING: (Use.OTHER, Use.QUEUED, Use.SUSPENDED),
+}
+"""How time is drawn, by what it went to; in the order of the bar."""
 
 
 def render_page(evidence: Evidence) -> str:
@@ -79,7 +91,7 @@ def _facts(evidence: Evidence, job: Job, view: JobView, known: History | None) -
     # A run on this machine has no namespace, and pulls no image.
     elsewhere = {"namespace", "attempt"} | ({"image"} if evidence.on_this_machine else set())
     facts = {name: words for name, words in view.facts.items() if name not in elsewhere}
-    model = facts.pop("model", "")
+    model, _ = facts.pop("model", ""), facts.pop("goodput", "")
     yield from facts.items()
     if view.ready and not status.completion_time:
         yield "ready", view.ready
@@ -104,6 +116,7 @@ def _sections(evidence: Evidence, job: Job, view: JobView, known: History | None
     wrong = job.status.state == State.FAILED or cause is not None
     yield "What went wrong" if wrong else "Why it does not run", _cause(why, cause)
     yield "Timeline", _timeline(known)
+    yield "Goodput", _goodput(job.status.goodput)
     starts = (*known.restarts, *known.changes) if known is not None else ()
     yield "Training", _curves(curves(evidence.scalars, [at for at, _ in starts]))
     yield "Configuration", _configuration(evidence, job)
@@ -165,6 +178,18 @@ def _timeline(known: History | None) -> str:
     keys |= {"key restart": "restarted"} if known.restarts else {}
     keys |= {"key change": "members joined or left"} if known.changes else {}
     return _card(f'{timeline(known)}<div class="legend"><span>from {clock(known.start)}</span>{_legend(keys)}</div>')
+
+
+def _goodput(goodput: Goodput | None) -> str:
+    """What the time went to, as a bar; nothing of a job that has not trained."""
+    if goodput is None or not (summary := goodput_words(goodput)):
+        return ""
+    seconds = goodput.seconds.by_use()
+    words = {use: f"{use_words(use)} {short_time(number)}" for use, number in seconds.items() if number}
+    bar = stacked((look, words[use], seconds[use]) for look, uses in _USES.items() for use in uses if use in words)
+    shown = {f"key {look}": ", ".join(words[use] for use in uses if use in words) for look, uses in _USES.items()}
+    legend = _legend({mark: said for mark, said in shown.items() if said})
+    return _card(f'<p>{safe(summary)}</p>{bar}<div class="legend">{legend}</div>')
 
 
 def _curves(drawn: tuple[Curve, ...]) -> str:

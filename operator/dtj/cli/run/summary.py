@@ -13,7 +13,7 @@ from dtj.api.json import dig, text
 from dtj.api.names import Condition
 from dtj.cli.common.console import TERMINAL_WIDTH, Console, Step, Text, next_block
 from dtj.cli.common.formatting import short_number, short_time, shown_path
-from dtj.cli.common.job_view import CauseView, model_words
+from dtj.cli.common.job_view import CauseView, goodput_words, model_words
 from dtj.cli.common.options import RUNS
 from dtj.client.manifest_files import Document
 from dtj.local.run_directory import LATEST, RunDirectory, is_url
@@ -104,6 +104,8 @@ def _succeeded(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
     if exported is not None:
         path = exported.path if is_url(exported.path) else place.shown(Path(exported.path))
         yield _field("model", model_words(exported, path=path))
+    if goodput := goodput_words(ended.status.goodput):
+        yield _field("goodput", goodput)
     yield from _folders(ended, place)
 
 

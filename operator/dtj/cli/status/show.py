@@ -168,7 +168,7 @@ _ROOMY: Final = 70
 _WIDEST_BAR: Final = 60
 
 
-_FACTS: Final = ("namespace", "strategy", "members", "image", "age", "attempt", "restarts", "gang", "model")
+_FACTS: Final = ("namespace", "strategy", "members", "image", "age", "attempt", "restarts", "goodput", "gang", "model")
 
 
 def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableType:
