@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from . import child, communication, devices, gpu_checks, ledger, logs, options
 from .deadline import Deadlines
-from .errors import LauncherError, NotStarted, Unavailable, UsageError
+from .errors import CORRUPT_VARIABLE, LauncherError, NotStarted, Unavailable, UsageError
 from .nccl_log import NcclLog
 from .options import Options
 from .out_of_memory import out_of_memory_kills
@@ -127,6 +127,9 @@ class Launcher:
             restart = self._policy.after(end)
             if restart is None:
                 return end.code
+            if found := self._words.corrupt:
+                os.environ[CORRUPT_VARIABLE] = found
+                restart = replace(restart, why="replicas differ")
             self._starts += 1
             wait = f"after {restart.pause:g} s" if restart.pause else "at once"
             log.info(

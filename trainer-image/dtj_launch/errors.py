@@ -10,6 +10,11 @@ NO_RESTART_HELPS = "dtj: no restart can help"
 With exit code 2, the operator fails the job at once (dtj/core/pod_failure.py).
 """
 
+CORRUPT = "corrupt"
+"""In a termination message, the last line may be a JSON object of this name: what a program found of its replicas."""
+CORRUPT_VARIABLE = "DTJ_CORRUPT"
+"""What the start before left there, as JSON."""
+
 
 class LauncherError(Exception):
     """What ends the launcher: what, where, the value seen, what to do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import select
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from . import logs
+from .errors import CORRUPT
 from .logs import LogOptions
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,16 @@ class TerminationMessage:
         if self._there and os.path.exists(self._path):
             with suppress(OSError), open(self._path, "wb"):
                 pass
+
+    @property
+    def corrupt(self) -> str:
+        """What a program that has ended left of replicas that differ, as JSON; nothing where it left nothing."""
+        if not self._there:
+            return ""
+        with suppress(OSError, ValueError, LookupError, TypeError), open(self._path, "rb") as file:
+            found = json.loads(file.read(_MESSAGE_BYTES).splitlines()[-1])[CORRUPT]
+            return json.dumps(found) if isinstance(found, dict) else ""
+        return ""
 
     def leave(self, text: str) -> None:
         """Writes them, unless the program has written its own."""

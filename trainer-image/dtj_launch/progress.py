@@ -7,6 +7,7 @@ dtj-launch. A training must never be hurt by being watched: what fails here is o
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import os
 import time
@@ -19,6 +20,7 @@ from enum import Enum
 from typing import Any
 
 from . import nccl_log
+from .errors import CORRUPT_VARIABLE
 from .ledger import Doing, Ledger
 from .metrics_file import SPEED, MetricsFile
 from .status_server import serve_status
@@ -70,6 +72,9 @@ class Progress:
     warning: str | None = None
     unchecked: tuple[str, ...] = ()
     """Parts of the model that the user has accepted unchecked."""
+    corrupt: Mapping[str, Any] | None = None
+    """Why this task started again in place last, if replicas differed: `replicas` and `workers` that are wrong, or may
+    be, the `step` at which it was found, and the first `variable`."""
     export: Mapping[str, Any] | None = None
     """The exported model, as `dtj_trainer.export.versions.Bundle` reports it."""
 
@@ -99,6 +104,7 @@ class Progress:
             "transport": self.transport,
             "warning": self.warning,
             "unchecked": list(self.unchecked) or None,
+            "corrupt": self.corrupt,
             "export": self.export,
             "updatedAt": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
@@ -153,7 +159,10 @@ class ProgressStore:
         self.ledger, self._shows_ledger = ledger or Ledger(), ledger is not None
         # One reference to one frozen value: replacing it is atomic, so neither side needs a lock.
         world = os.environ.get(GENERATION, "")
-        self._state = (Progress(world=int(world) if world.isdecimal() else None), datetime.now(UTC))
+        # The launcher wrote it.
+        corrupt = json.loads(os.environ.get(CORRUPT_VARIABLE) or "null")
+        begun = Progress(world=int(world) if world.isdecimal() else None, corrupt=corrupt)
+        self._state = (begun, datetime.now(UTC))
 
     @property
     def progress(self) -> Progress:

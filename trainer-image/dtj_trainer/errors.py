@@ -1,13 +1,14 @@
 """The ways in which the trainer ends on purpose. Each carries one line for a person, and its exit code."""
 
 import errno
+import json
 import logging
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
 from dtj_launch import progress
-from dtj_launch.errors import NO_RESTART_HELPS
+from dtj_launch.errors import CORRUPT, NO_RESTART_HELPS
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ class ExitCode(IntEnum):
     PREEMPTED = 42
     """Asked to stop; every task saved the same step first. The code of TensorFlow's own preemption handling."""
     PEER_LOST = 75
-    """Another task went away or never came (EX_TEMPFAIL): a follow-up, not a cause."""
+    """Another task went away or never came (EX_TEMPFAIL), or replicas differ: a follow-up, or nobody's fault."""
     TERMINATED = 143
     """Asked to stop with nothing to save (128 + SIGTERM)."""
 
@@ -118,6 +119,24 @@ class NotFinite(TrainerError):
     """The loss or the weights are NaN or infinite, and the training must not go on."""
 
 
+class ReplicasDiffer(TrainerError):
+    """Replicas that have to hold the same bits do not. No task did anything wrong: all start again, as after a loss."""
+
+    exit_code = ExitCode.PEER_LOST
+
+    def __init__(self, message: str, **corrupt: object) -> None:
+        """Args:
+        corrupt: what GET /status shows of it; see `dtj_launch.progress.Progress`.
+        """
+        super().__init__(message)
+        self._corrupt = corrupt
+
+    @property
+    def last_words(self) -> str:
+        """The line, and one of JSON for the operator, which the launcher passes on where it starts again."""
+        return f"{self}\n{json.dumps({CORRUPT: self._corrupt})}"
+
+
 _LASTING_ERRNOS = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )
@@ -143,7 +162,7 @@ def storage_reason(error: Exception) -> str:
     return str(error).partition(" [Op:")[0].strip().splitlines()[0].rpartition("; ")[2][:200]
 
 
-FOUND_TOGETHER = (NotFinite, DataChanged, WorkersDiffer)
+FOUND_TOGETHER = (NotFinite, DataChanged, WorkersDiffer, ReplicasDiffer)
 """Ends that all workers come to at the same step, from what they have exchanged."""
 
 

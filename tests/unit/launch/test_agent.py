@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dtj_launch.errors import NO_RESTART_HELPS
+from dtj_launch.output import TerminationMessage
 from support.launched import LAUNCHER, SOURCE, Launch, Launched, cluster_of, state_of
 from support.waiting import eventually_true
 
@@ -217,3 +218,22 @@ def _catches_sigterm(pid: int) -> bool:
         if line.startswith("SigCgt:"):
             return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
     return False
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ('a line\n{"corrupt": {"step": 3}}\n', '{"step": 3}'),
+        ('{"corrupt": [3]}', ""),
+        ('{"progress": {}}', ""),
+        ("3", ""),
+        ("a line", ""),
+        ("", ""),
+    ],
+)
+def test_only_an_object_in_the_last_line_of_the_last_words_says_that_replicas_differ(
+    tmp_path: Path, words: str, found: str
+) -> None:
+    (tmp_path / "words").write_text(words)
+    assert TerminationMessage(str(tmp_path / "words")).corrupt == found
+    assert TerminationMessage(str(tmp_path / "none")).corrupt == ""

@@ -1,4 +1,4 @@
-"""When a loop saves, that it saves finite weights only, and the lines that it resumes and ends with.
+"""When a loop saves, that it saves sound weights only, and the lines that it resumes and ends with.
 
 The controller and a session use it, so that these decisions are the same in every loop; all tasks of a collective save
 and restore together. Imports TensorFlow.
@@ -16,6 +16,7 @@ import tensorflow as tf
 from dtj_launch.ledger import Doing, Ledger
 from dtj_trainer.checkpoint import interval
 from dtj_trainer.checkpoint.background_writer import SAVE_SECONDS
+from dtj_trainer.checkpoint.compared_replicas import ComparedReplicas
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.checkpoint.in_memory import Copies
 from dtj_trainer.checkpoint.interval import Cost, CostOfCopies
@@ -48,6 +49,7 @@ class Checkpointing:
         find_not_finite: Callable[[], NotFiniteState | None],
         saving: Callable[[float], AbstractContextManager[None]],
         ledger: Ledger,
+        replicas: ComparedReplicas | None = None,
         all_tasks_save: bool = True,
     ) -> None:
         """Args:
@@ -56,6 +58,7 @@ class Checkpointing:
         total_steps: None if the last step is not known.
         saving: what a checkpoint is written in: a watch that lets it take so many seconds.
         ledger: what the loop waits for checkpoints is noted there.
+        replicas: are compared before each checkpoint, and once at the start; None where there are none.
         all_tasks_save: whether the tasks save together; else one does it for all.
         """
         self._config = config
@@ -64,13 +67,16 @@ class Checkpointing:
         self._find_not_finite = find_not_finite
         self._saving = saving
         self._ledger = ledger
+        self._replicas = replicas
         self._all_tasks_save = all_tasks_save
         self._by_time = Every(config.checkpoint.every_seconds)
         memory, last = config.checkpoint.memory, total_steps or sys.maxsize
         self._by_number = EverySteps(config.checkpoint.every_steps, last)
         in_memory = [EverySteps(memory.every_steps or interval.FIRST_STEPS, last)] if memory else []
-        self.schedules = (self._by_number, *in_memory)
-        """When a checkpoint is due by the number of the step: one of the job, and one in memory."""
+        compared = [EverySteps(config.compare_steps, last)] if replicas and config.compare_steps else []
+        self.schedules = (self._by_number, *compared, *in_memory)
+        """When a checkpoint is due by the number of the step: one of the job, and last one in memory. Between them,
+        when replicas are compared besides."""
         self._cost = CostOfCopies(processors=cpu_limit()) if memory else None
         self.total_steps = total_steps
         """For the lines alone: a session may learn it late."""
@@ -87,11 +93,13 @@ class Checkpointing:
         leads = self._config.cluster.leads
         return Vote(stop=stop, save=leads and self._by_time.due(), next_steps=next_steps if leads else 0)
 
-    def require_finite(self, step: int) -> None:
-        """Makes sure that weights and optimizer are finite after this step, at which the loop stands.
+    def require_sound(self, step: int) -> None:
+        """Makes sure that weights and optimizer are finite after this step, at which the loop stands, and the same bits
+        on all replicas.
 
         Raises:
-            NotFinite: they are not.
+            NotFinite: they are not finite.
+            ReplicasDiffer: they are not the same.
         """
         if self._finite != step:
             with self._ledger.state(Doing.CHECKPOINTING), self._cost.taking() if self._cost else nullcontext():
@@ -99,6 +107,11 @@ class Checkpointing:
             if found:
                 is_exact = step == 1 or self._finite == step - 1
                 raise self.not_finite(found.what, step, workers=found.workers, is_exact=is_exact)
+            with self._cost.taking() if self._cost else nullcontext():
+                differing = self._replicas.differing(step) if self._replicas else None
+            if differing:
+                self._settle()
+                raise differing
             self._finite = step
 
     def moved(self) -> None:
@@ -110,19 +123,21 @@ class Checkpointing:
         return self._saved == step
 
     def are_due(self, before: int, step: int) -> bool:
-        """Whether a checkpoint is due, by the number, after one of the steps after `before`, up to `step`."""
-        return any(schedule.was_due(before, step) for schedule in self.schedules)
+        """Whether a checkpoint, or a comparison, is due, by the number, after one of the steps after `before`, up to
+        `step`."""
+        begins = self._replicas is not None and self._replicas.begins
+        return begins or any(schedule.was_due(before, step) for schedule in self.schedules)
 
     def save(self, step: int) -> None:
         """Saves the step that the loop stands at, unless it is saved, and returns when it is; on all tasks, or on none.
 
         Raises:
-            NotFinite: the weights are not finite.
+            NotFinite, ReplicasDiffer: see `require_sound`.
             NotSaved: the directory does not take it.
         """
         if self._store is None or self._saved == step:
             return
-        self.require_finite(step)
+        self.require_sound(step)
         with self._ledger.state(Doing.CHECKPOINTING), self._saving(SAVE_SECONDS):
             save_together(self._config, self._strategy, self._store, step)
         self._saved = step
@@ -135,11 +150,11 @@ class Checkpointing:
             asked: whether the leader wants a checkpoint of the job now, whatever the number of the step.
 
         Raises:
-            NotFinite: the weights are not finite.
+            NotFinite, ReplicasDiffer: see `require_sound`.
         """
         if self._store is None:
             return
-        self.require_finite(step)
+        self.require_sound(step)
         with self._ledger.state(Doing.CHECKPOINTING), self._saving(SAVE_SECONDS):
             if self._store.memory and self._saved != step and self.schedules[-1].was_due(before, step):
                 self._copy(self._store.memory, step)
@@ -163,7 +178,7 @@ class Checkpointing:
         assert given is not None
         if self._config.checkpoint.memory.every_steps is None:
             steps = max(of_each_replica(self._strategy, cost.least_steps))
-            self.schedules = (self._by_number, replace(self.schedules[-1], steps=steps))
+            self.schedules = (*self.schedules[:-1], replace(self.schedules[-1], steps=steps))
             if leads:
                 log.info(cost.describe(steps))
         elif leads and cost.share(given) > interval.SHARE:
@@ -176,6 +191,12 @@ class Checkpointing:
         """Waits for the copy that is being written; to be called before this process ends for another task."""
         if self._store and self._store.memory:
             self._store.memory.settle()
+
+    def _settle(self) -> None:
+        """Waits for all that is being written."""
+        if self._store is not None:
+            self._store.settle()
+        self.settle_memory()
 
     def resumed(self, step: int) -> str | None:
         """The line for a run that begins with a checkpoint; None if it begins without one."""
@@ -204,11 +225,8 @@ class Checkpointing:
             workers: the names of such workers, where workers are no replicas of one another.
             is_exact: whether it is this step, and not one before it.
         """
-        path = None
-        if self._store is not None:
-            self._store.settle()
-            self.settle_memory()
-            path = self._store.newest_path
+        self._settle()
+        path = self._store.newest_path if self._store else None
         total = 1 if self._strategy is None else self._strategy.num_replicas_in_sync
         workers = workers or workers_of(self._config.cluster, replicas, total=total)
         where = f"{what} not finite {'at' if is_exact else 'by'} step {step}{on_which(workers)}"

@@ -170,6 +170,11 @@ class Execution(Options):
         help="when the loss is NaN or infinite: fail; or skip updates whose loss or gradients are not finite, and fail "
         f"after {LIMIT} of them",
     )  # fmt: skip
+    compare_steps: int | None = option(
+        "--compare-replicas-every", parse=whole(0), default=None, metavar="STEPS", for_scripts=True,
+        help="compare the bits of weights and optimizer on all replicas after every STEPS steps, besides before each "
+        "checkpoint (MultiWorkerMirrored, Mirrored); 0: never",
+    )  # fmt: skip
     unchecked: tuple[str, ...] = option(
         "--unchecked", variable="DTJ_UNCHECKED", parse=names, default=(), metavar="NAMES", for_scripts=True,
         help="parts of a model that are trained although nothing shows how replicas divide them: a layer, train_step, "

@@ -41,14 +41,24 @@ _KNOWN = ("keras.", "dtj_trainer.", "dtj_launch.")
 
 def of_each_replica(strategy: Any, number: int) -> list[int]:
     """A whole number that each task brings, as all of them see it: of each replica, in order."""
+    found: list[int] = numbers_of_each_replica(strategy, lambda: tf.constant([number], tf.int64))[0].numpy().tolist()
+    return found
+
+
+def numbers_of_each_replica(strategy: Any, own: Callable[[], Any]) -> Any:
+    """Whole numbers that each replica brings, as all tasks see them: a tensor of shape (numbers, replicas).
+
+    Args:
+        own: called in each replica; as many int64 in each of them.
+    """
     replicas = strategy.num_replicas_in_sync
 
-    def own_place() -> Any:
+    def in_place() -> Any:
         place = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return number * tf.one_hot(place, replicas, dtype=tf.int64)
+        return own()[:, tf.newaxis] * tf.one_hot(place, replicas, dtype=tf.int64)
 
     # A sum, since `strategy.gather` does not run eagerly.
-    return [int(each) for each in strategy.reduce("SUM", strategy.run(own_place), axis=None).numpy()]
+    return strategy.reduce("SUM", strategy.run(in_place), axis=None)
 
 
 @dataclass(frozen=True, kw_only=True)

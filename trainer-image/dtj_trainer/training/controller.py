@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from dtj_launch.ledger import Doing
 from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint.checkpointing import Checkpointing
+from dtj_trainer.checkpoint.compared_replicas import ComparedReplicas
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.nonfinite import SKIP, workers_of
@@ -98,6 +99,7 @@ class Controller:
         course: Course,
         watch: StallWatch,
         actions: Sequence[Action] = (),
+        replicas: ComparedReplicas | None = None,
         all_tasks_save: bool = True,
     ) -> None:
         """Args:
@@ -106,7 +108,7 @@ class Controller:
         counter: int64 tf.Variable; the steps done, as the checkpoints hold it.
         course: which examples the steps take, and the last step.
         watch: of the steps; entered in `train`.
-        all_tasks_save: see `Checkpointing`.
+        replicas, all_tasks_save: see `Checkpointing`.
         """
         config = run.config
         self._run = run
@@ -124,6 +126,7 @@ class Controller:
             find_not_finite=inner.find_not_finite,
             saving=watch.saving,
             ledger=run.progress_store.ledger,
+            replicas=replicas,
             all_tasks_save=all_tasks_save,
         )  # fmt: skip
         self.summaries = Summaries(config.log_dir / "train" if config.log_dir and config.cluster.leads else None)
@@ -153,6 +156,7 @@ class Controller:
         Raises:
             NotFinite: the loss or the weights are not finite, too often or if that ends the training.
             Preempted: asked to stop; the step is saved.
+            ReplicasDiffer: replicas do not hold the same bits.
         """
         run = self._run
         run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=self._store.newest_step)
@@ -217,7 +221,7 @@ class Controller:
         if result.stop:
             due = [each for each in due if each.changes_training]
         if result.stop or saves or due:
-            self._checkpoints.require_finite(self.step)
+            self._checkpoints.require_sound(self.step)
         if measured := _measured_in(result):
             for action in self._actions:
                 action.observe(measured)

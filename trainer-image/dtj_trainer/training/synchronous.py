@@ -9,6 +9,7 @@ import tensorflow as tf
 from dtj_launch.progress import Phase
 from dtj_trainer import rng_state, two_kerases
 from dtj_trainer.checkpoint import variable_names
+from dtj_trainer.checkpoint.compared_replicas import ComparedReplicas
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.checkpoint.state import new_counter
 from dtj_trainer.config.nonfinite import SKIP
@@ -45,6 +46,7 @@ def train(run: Run, strategy: Any) -> None:
         Preempted: asked to stop; all tasks have saved the same step.
         PeerLost: another task went away.
         NotFinite: the loss or the weights are not finite, and the training must not go on.
+        ReplicasDiffer: replicas do not hold the same bits.
         UsageError: the batch or the checkpoint directory does not fit the job.
         DataChanged: the held-out examples are not those of the first reading.
     """
@@ -68,6 +70,7 @@ def train(run: Run, strategy: Any) -> None:
                 config, batches=lambda: training.inner.batches, waits=lambda: training.inner.waits_for_others
             ),
             actions=training.actions,
+            replicas=training.replicas,
         )  # fmt: skip
         if config.cluster.leads:
             log.info(training.describe())
@@ -134,11 +137,12 @@ class _Training:
             self.step, total = new_counter(), new_counter()
         remembered = two_kerases.state(optimizer)
         seen = SeenExamples(run, course, step=self.step, total_steps=total)
-        state = seen.state(
-            variable_names.of_training(model, optimizer, remembered),
-            weights=two_kerases.variables(model.weights),
-            optimizer=remembered,
-        )
+        names, weights = variable_names.of_training(model, optimizer, remembered), two_kerases.variables(model.weights)
+        state = seen.state(names, weights=weights, optimizer=remembered)
+        self.replicas = ComparedReplicas(
+            config, strategy, zip((*names["weights"], *names["optimizer"]), (*weights, *remembered), strict=True),
+            often=bool(config.checkpoint.memory or config.compare_steps),
+        )  # fmt: skip
         self.store = Store.of(state, config.checkpoint, writes=config.cluster.leads)
         self.course = seen.restore(self.store, strategy, waiting=watch.waiting)
         self._learning = made.over(self.course.total_steps).description

@@ -46,6 +46,7 @@ environment.prepare(os.environ)
 
 from dtj_trainer import two_kerases  # noqa: E402
 from dtj_trainer.checkpoint.checkpointing import Checkpointing, restore_together  # noqa: E402
+from dtj_trainer.checkpoint.compared_replicas import ComparedReplicas  # noqa: E402
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights  # noqa: E402
 from dtj_trainer.checkpoint.manager import Store  # noqa: E402
 from dtj_trainer.checkpoint.state import HEADER, new_counter  # noqa: E402
@@ -127,6 +128,7 @@ class Session:
         self._ledger = context.progress_store.ledger
         self._losses = ReportedLosses(strategy)
         self._weights = FiniteWeights(())
+        self._replicas: ComparedReplicas | None = None
         self._waiting = collective_timing.of(strategy, counts=True) if self._collective else None
         self._watch = LoopWatch(config, self._state, kind="-session")
         self._own_part = ComputeTimer()
@@ -200,6 +202,11 @@ class Session:
             set_by_optimizers(parts),
             often=bool(self._context.config.checkpoint.memory),
         )
+        self._replicas = ComparedReplicas(
+            self._context.config, self.strategy,
+            [(f"{name}/{each}", one) for name, pairs in variables.items() for each, one in pairs],
+            often=bool(self._context.config.checkpoint.memory or self._context.config.compare_steps),
+        )  # fmt: skip
         step, total = self._counters
         return Saved(
             {name: [each for each, _ in pairs] for name, pairs in variables.items()},
@@ -358,6 +365,7 @@ class Session:
             find_not_finite=lambda: None if evaluates else self._weights.find_not_finite(),
             saving=self._saving,
             ledger=self._ledger,
+            replicas=None if evaluates else self._replicas,
         )  # fmt: skip
 
     @contextmanager
