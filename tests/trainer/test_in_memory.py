@@ -6,6 +6,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,53 @@ def test_a_session_that_is_asked_to_stop_saves_in_memory_and_resumes_at_that_ste
         names = {"worker-0": whole, "worker-1": job}
         weights = [tensors(one.memory(name) / f"ckpt-{steps}") for name, one in names.items()]
     assert weights[0] == weights[1]
+
+
+FAILS = """
+from pathlib import Path
+
+class Fails:
+    every_steps = 1
+
+    def __call__(self, step, metrics, model):
+        failed, at = Path("failed"), {at}
+        count = failed.stat().st_size // {workers} if failed.exists() else 0
+        if count < len(at) and step == at[count]:
+            with failed.open("a") as file:
+                file.write("x")
+            raise RuntimeError
+
+def actions():
+    return [Fails()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("workers", "every", "at", "begins"),
+    [
+        # The copies of step 40; the directory has 30, and before it 15.
+        (WORKERS, "15", (44, 43, 42, 32, 31), ["40", "40", "30", "30", "15"]),
+        (WORKERS[:1], "", (44, 43, 42), ["40", "40", "30"]),
+        (WORKERS[:1], "", (12, 12, 12, 12), ["10", "10", "10", "10"]),
+    ],
+    ids=["directory", "no directory", "nothing else"],
+)
+def test_a_checkpoint_after_which_two_runs_in_a_row_failed_is_not_taken_again(
+    folder: Path, workers: Sequence[str], every: str, at: Sequence[int], begins: Sequence[str]
+) -> None:
+    arguments = (*ARGUMENTS, "--actions=fails:actions", *([f"--checkpoint-every-steps={every}"] if every else []))
+    files, environ = {"fails.py": FAILS.format(at=at, workers=len(workers))}, {} if every else NO_VOLUME
+    with two_workers(folder, arguments=arguments, files=files, roles={"worker": len(workers)}) as job:
+        for _ in at:
+            job.start(environ=environ)
+            assert set(job.wait().values()) == {2}
+        job.lose_memory(*workers[1:])
+        assert set(job.start(environ=environ).wait().values()) == {0}
+        assert resumed(job) == begins
+        said = re.findall(
+            r"^warning: two runs in a row began with step (\d+), .* with step (\d+)$", job["worker-0"].log, re.M
+        )
+        assert said == [(old, new) for old, new in pairwise(begins) if old != new]
 
 
 # -- in one process ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_launch.ledger import Doing, Ledger
-from dtj_trainer.checkpoint import interval
+from dtj_trainer.checkpoint import attempts, interval
 from dtj_trainer.checkpoint.background_writer import SAVE_SECONDS
 from dtj_trainer.checkpoint.compared_replicas import ComparedReplicas
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
@@ -187,8 +187,14 @@ class Checkpointing:
                 f"most {100 * interval.SHARE:g} %"
             )
 
-    def settle_memory(self) -> None:
-        """Waits for the copy that is being written; to be called before this process ends for another task."""
+    def ended(self) -> None:
+        """Waits for the copy that is being written, and notes whether the run failed; to be called as it ends."""
+        self._settle_memory()
+        error, memory = sys.exc_info()[1], self._config.checkpoint.memory
+        if memory and self._store and isinstance(error, Exception) and not isinstance(error, Preempted):
+            attempts.failed(memory.directory, self._store.newest_step or 0)
+
+    def _settle_memory(self) -> None:
         if self._store and self._store.memory:
             self._store.memory.settle()
 
@@ -196,7 +202,7 @@ class Checkpointing:
         """Waits for all that is being written."""
         if self._store is not None:
             self._store.settle()
-        self.settle_memory()
+        self._settle_memory()
 
     def resumed(self, step: int) -> str | None:
         """The line for a run that begins with a checkpoint; None if it begins without one."""
@@ -308,19 +314,32 @@ def restore_together(
     if config.strategy != "MultiWorkerMirrored":
         store.restore_newest()
         return
-    if store.memory is None:
+    if store.memory is None or config.checkpoint.memory is None:
         _restore_what_the_leader_chooses(config, strategy, store, waiting)
         return
     copies = Copies(config, strategy, store.memory, waiting=waiting)
-    newest = copies.find()
+    newest, bad, before = copies.find(), copies.given_up(), sys.maxsize
 
     def look() -> int:
         store.begin()
-        return max(store.steps(), default=0)
+        return max((step for step in store.steps() if step < before), default=0)
 
+    if bad and newest.step <= bad:
+        before = bad
+        in_directory = _of_the_leader(config, strategy, store, waiting, look)
+        newest = copies.find(before=0 if in_directory else bad)
+        if not newest.step and not in_directory:  # there is no other one
+            newest, before = copies.find(), sys.maxsize
     in_directory = _of_the_leader(config, strategy, store, waiting, look)
+    if before < sys.maxsize:
+        copies.remove(newest.step + 1)
+        if config.cluster.leads:
+            log.warning(
+                f"two runs in a row began with step {bad}, and failed without a newer checkpoint: this one begins with "
+                f"step {max(newest.step, in_directory)}"
+            )
     if in_directory >= newest.step:
-        _restore_what_the_leader_chooses(config, strategy, store, waiting)
+        _restore_what_the_leader_chooses(config, strategy, store, waiting, before=before)
     else:
         store.begin()
     if newest.step > (store.last_step or 0):
@@ -328,20 +347,26 @@ def restore_together(
     elif config.cluster.leads and not store.last_step:
         elsewhere = ", nor is one in the checkpoint directory" if config.checkpoint.directory else ""
         log.info(f"no worker has a checkpoint in memory{elsewhere}: the training begins at step 0")
+    attempts.begun(config.checkpoint.memory.directory, store.newest_step or 0)
 
 
 def _restore_what_the_leader_chooses(
-    config: Config, strategy: Any, store: Store, waiting: Callable[[], AbstractContextManager[None]]
+    config: Config,
+    strategy: Any,
+    store: Store,
+    waiting: Callable[[], AbstractContextManager[None]],
+    *,
+    before: int = sys.maxsize,
 ) -> None:
     def restore() -> int:
-        store.restore_newest()
+        store.restore_newest(before=before)
         return store.last_step or 0
 
     chosen = _of_the_leader(config, strategy, store, waiting, restore)
     if not config.cluster.leads and chosen:
         store.restore_when_seen(chosen, seconds=min(_SEEN_SECONDS, config.start_timeout))
     elif not config.cluster.leads:
-        store.restore_newest()
+        store.restore_newest(before=before)
     with waiting():
         agree_on_start(config, strategy, store.last_step or 0)
 

@@ -8,6 +8,7 @@ and a copy is trusted as much as the training itself. Imports TensorFlow.
 import hashlib
 import logging
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from dtj_trainer.checkpoint import attempts
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.manager import MEMORY, RECEIVED, Store
 from dtj_trainer.compat import tensorflow as compat
@@ -79,8 +81,22 @@ class Copies:
         self._first_replica = tasks.index(config.cluster.task) * self._replicas // len(tasks)
         self._own = _NONE
 
-    def find(self) -> Newest:
+    def given_up(self) -> int:
+        """The step of the checkpoint that no task is to begin with any more: see `attempts`; 0: there is none."""
+        return max(self._of_each(attempts.given_up(self._directory)))
+
+    def remove(self, down_to: int) -> None:
+        """Removes the copies of this step, and of later ones, on all tasks; what cannot be removed stays."""
+        for step in checkpoints.find(self._directory):
+            if step >= down_to:
+                with suppress(OSError):
+                    checkpoints.remove(self._directory, step)
+
+    def find(self, *, before: int = sys.maxsize) -> Newest:
         """The newest copy that some task can read in full.
+
+        Args:
+            before: only those of earlier steps count.
 
         Raises:
             TrainerError: this task's is of another model, or another process has its directory.
@@ -88,7 +104,7 @@ class Copies:
         """
         failure = None
         try:
-            self._own = self._store.newest_sound() or _NONE
+            self._own = self._store.newest_sound(before=before) or _NONE
         except TrainerError as error:
             self._own, failure = _UNUSABLE, error
         steps = self._of_each(self._own)

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -234,8 +235,11 @@ class Store:
             self._begin_mirror(self._mirror, self._directory)
         self._begun = True
 
-    def restore_newest(self) -> None:
+    def restore_newest(self, *, before: int = sys.maxsize) -> None:
         """Restores the newest checkpoint that is not damaged; says so for each that is.
+
+        Args:
+            before: only those of earlier steps count; the others make room as damaged ones do.
 
         Raises:
             Unreadable: one cannot be read, so that nobody knows.
@@ -245,6 +249,9 @@ class Store:
             return
         self.begin()
         for step in self.steps():
+            if step >= before:
+                self._damaged.add(step)
+                continue
             try:
                 self._load(step)
                 return
@@ -279,8 +286,11 @@ class Store:
                     return None
             time.sleep(_LOOK_SECONDS)
 
-    def newest_sound(self) -> int | None:
+    def newest_sound(self, *, before: int = sys.maxsize) -> int | None:
         """The step of the newest checkpoint that is not damaged; removes those that are, and says so.
+
+        Args:
+            before: only those of earlier steps count.
 
         Raises:
             Unreadable: one cannot be read, so that nobody knows.
@@ -288,7 +298,7 @@ class Store:
         """
         assert self._directory is not None
         self.begin()
-        for step in self.steps():
+        for step in (found for found in self.steps() if found < before):
             if (problem := self.problem_of(step)) is None:
                 return step
             path = checkpoints.path_of(self._directory, step)

@@ -179,7 +179,7 @@ class Controller:
                 finalize()
         finally:
             self.summaries.flush()
-            self._checkpoints.settle_memory()
+            self._checkpoints.ended()
 
     def save(self) -> None:
         """Saves the step that the loop stands at, unless it is saved; on all tasks, or on none."""

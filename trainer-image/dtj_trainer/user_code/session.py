@@ -99,7 +99,7 @@ def begin() -> Iterator["Session"]:
                 yield session
                 session._end()
             finally:
-                session._checkpoints.settle_memory()
+                session._checkpoints.ended()
     except TrainerError as error:
         end_with(error)
 
