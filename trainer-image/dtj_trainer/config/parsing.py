@@ -94,6 +94,11 @@ class Config(ScriptOptions, Training, Execution, Reporting):
     restarts_in_place: int
 
     @property
+    def looks_often(self) -> bool:
+        """Whether all weights are looked at so often that a trace pays: most trainings save a few times only."""
+        return bool(self.checkpoint.memory or self.compare_steps)
+
+    @property
     def start_timeout(self) -> float:
         """Seconds to wait for the other tasks."""
         return min(self.start_seconds, self.rejoin_seconds)

@@ -141,7 +141,7 @@ class _Training:
         state = seen.state(names, weights=weights, optimizer=remembered)
         self.replicas = ComparedReplicas(
             config, strategy, zip((*names["weights"], *names["optimizer"]), (*weights, *remembered), strict=True),
-            often=bool(config.checkpoint.memory or config.compare_steps),
+            often=config.looks_often,
         )  # fmt: skip
         self.store = Store.of(state, config.checkpoint, writes=config.cluster.leads)
         self.course = seen.restore(self.store, strategy, waiting=watch.waiting)
@@ -152,7 +152,7 @@ class _Training:
             objective = run.model.objective(model, run.data, batch=batch)
         self.inner = SynchronousLoop(
             strategy=strategy, objective=objective, model=model, optimizer=optimizer, step=self.step,
-            max_steps=config.steps_per_call, skips=config.on_nan == SKIP, often_saved=bool(config.checkpoint.memory),
+            max_steps=config.steps_per_call, skips=config.on_nan == SKIP, often_saved=config.looks_often,
         )  # fmt: skip
         self.actions: list[Action] = [
             *load_actions(config.user_code.actions, model, total_steps=self.course.total_steps)

@@ -200,12 +200,12 @@ class Session:
             two_kerases.variables(one for one, _ in weights),
             set_by_layers(parts),
             set_by_optimizers(parts),
-            often=bool(self._context.config.checkpoint.memory),
+            often=self._context.config.looks_often,
         )
         self._replicas = ComparedReplicas(
             self._context.config, self.strategy,
             [(f"{name}/{each}", one) for name, pairs in variables.items() for each, one in pairs],
-            often=bool(self._context.config.checkpoint.memory or self._context.config.compare_steps),
+            often=self._context.config.looks_often,
         )  # fmt: skip
         step, total = self._counters
         return Saved(
