@@ -6,8 +6,8 @@ and restore together. Imports TensorFlow.
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -102,17 +102,23 @@ class Checkpointing:
             ReplicasDiffer: they are not the same.
         """
         if self._finite != step:
-            with self._ledger.state(Doing.CHECKPOINTING), self._cost.taking() if self._cost else nullcontext():
+            with self._looking():
                 found = self._find_not_finite()
             if found:
                 is_exact = step == 1 or self._finite == step - 1
                 raise self.not_finite(found.what, step, workers=found.workers, is_exact=is_exact)
-            with self._cost.taking() if self._cost else nullcontext():
+            with self._looking():
                 differing = self._replicas.differing(step) if self._replicas else None
             if differing:
                 self._settle()
                 raise differing
             self._finite = step
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """What a look at all weights takes is time of checkpoints, and part of what a copy costs."""
+        with self._ledger.state(Doing.CHECKPOINTING), self._cost.taking() if self._cost else nullcontext():
+            yield
 
     def moved(self) -> None:
         """The weights may have changed without a step."""
