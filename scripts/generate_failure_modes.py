@@ -75,10 +75,12 @@ def _restarts(reason: Reason | None) -> str:
 
 
 def which_words_decide() -> Iterator[tuple[str, ...]]:
-    """The words of kubelet, scheduler and runtime, by their place and the class that they give to an end."""
-    yield "where", "class", "words"
-    for group in _grouped(END_REASONS, key=lambda each: (each.field, each.failure_class)):
-        yield group[0].field, group[0].failure_class, ", ".join(f"`{each.word}`" for each in group)
+    """The words of kubelet, scheduler and runtime, by their place, the class that they give to an end, and whether it
+    is a fault of the node."""
+    yield "where", "class", "fault of the node", "words"
+    for group in _grouped(END_REASONS, key=lambda each: (each.field, each.failure_class, each.of_node)):
+        one, words = group[0], ", ".join(f"`{each.word}`" for each in group)
+        yield one.field, one.failure_class, "yes" if one.of_node else "", words
 
 
 TABLES: Final[Mapping[str, Callable[[], Iterable[tuple[str, ...]]]]] = {

@@ -10,6 +10,7 @@ import msgspec
 from dtj.api import crd, names
 from dtj.api.goodput import Sums, Use
 from dtj.api.json import JsonObject
+from dtj.api.node_losses import Corrupt
 from dtj.api.status import ExportedModel, Progress, RootCause
 from dtj.api.tfjob import crd as tfjob_crd
 from dtj.api.tfjob import names as tfjob_names
@@ -46,7 +47,7 @@ ANNOTATIONS: Final = [
 
 def _words_of_pods() -> list[str]:
     """The fields of what a pod says, wherever it says it."""
-    models = (Progress, Sums, RootCause, ExportedModel)
+    models = (Progress, Sums, RootCause, ExportedModel, Corrupt)
     return [
         *(field.alias or name for model in models for name, field in model.model_fields.items()),
         *Use,

@@ -44,6 +44,8 @@ def words(rng: random.Random) -> Any:
         "seconds": {"starting": 2.5, "training": 3.5},
         "firstStep": 0,
     }
+    if rng.random() < 0.1:
+        usual["corrupt"] = {"workers": rng.choice((["worker-0"], ["worker-1"], ["worker-0", "worker-1"])), "step": 7}
     for _ in range(rng.choice((0, 1, 1, 2))):
         field = rng.choice(WORDS)
         value: Any = rng.choice(
@@ -152,6 +154,7 @@ def fault(rng: random.Random) -> Fault:
                     "world",
                     "progress",
                     "goodput",
+                    "nodeLosses",
                     "observedGeneration",
                     "dtj",
                     "queue",

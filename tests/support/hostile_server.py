@@ -73,7 +73,15 @@ def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
         "gang": "G",
         "conditions": ends if ended else going,
         "rootCause": {**cause, "class": "C", "message": "m", "logTail": "one\ntwo", "hint": "h"},
-        "progress": {"phase": "p", "step": 1, "totalSteps": 2, "metrics": {"loss": "1"}, "stragglers": ["s"]},
+        "progress": {
+            "phase": "p",
+            "step": 1,
+            "totalSteps": 2,
+            "metrics": {"loss": "1"},
+            "stragglers": ["s"],
+            "corrupt": {"workers": ["w"], "step": 1, "variable": "v"},
+        },
+        "nodeLosses": [{"node": "n", "count": 2, "lastTime": at()}],
         "export": {"path": "/e", "formats": ["f"]},
     }
     found = poisoned({**body, "status": status})

@@ -217,6 +217,8 @@ class Reason(StrEnum):
     NOT_STALLED = "NotStalled"
     PROGRESS_UNKNOWN = "ProgressUnknown"
     STRAGGLING = "Straggling"
+    NODE_AVOIDED = "NodeAvoided"
+    REPLICAS_DIFFER = "ReplicasDiffer"
     MEMBERS_CHANGED = "MembersChanged"
     TENSORBOARD_FAILED = "TensorBoardFailed"
     TRAINING_SUCCEEDED = "TrainingSucceeded"
@@ -236,6 +238,9 @@ def job_name_from(words: str) -> str:
 
 DNS_LABEL: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 """The name of a namespace, a container or a volume, which has 63 characters at most."""
+
+DNS_SUBDOMAIN: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+"""The name of a node, which has 253 characters at most."""
 
 CONFIG_KEY: Final = "^[-._a-zA-Z0-9]+$"
 """The key of a ConfigMap or a Secret, which has 253 characters at most."""

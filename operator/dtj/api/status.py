@@ -15,6 +15,7 @@ from dtj.api.goodput import Goodput
 from dtj.api.json import JsonObject, fields_of
 from dtj.api.lenient import LenientModel, PodWords, part_of_message, readable
 from dtj.api.names import Condition
+from dtj.api.node_losses import MAX_NODES, Corrupt, NodeLosses
 from dtj.api.printable import one_line
 
 _Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -214,6 +215,9 @@ class Progress(PodWords):
         description="unchecked lists up to eight layers, steps or weights that the trainer's --unchecked has accepted, "
         "so that the numbers may differ from those of one device.",
     )
+    corrupt: Corrupt | None = Field(
+        default=None, description="corrupt is what the trainer found last when it compared the weights of the replicas."
+    )
     text: str = Field(
         default="",
         max_length=32,
@@ -410,6 +414,12 @@ class JobStatus(LenientModel):
     straggler_replaced_time: _Time | None = Field(
         default=None, description="stragglerReplacedTime is when a spare last took a slow worker's place (RFC 3339)."
     )
+    node_losses: tuple[NodeLosses, ...] = Field(
+        default=(),
+        max_length=MAX_NODES,
+        description="nodeLosses counts the losses that were faults of a node, until an hour after the latest one. New "
+        "pods avoid a node that has two.",
+    )
     progress: Progress | None = Field(
         default=None, description="progress is how far the training is, if its image publishes it."
     )
@@ -440,7 +450,9 @@ class JobStatus(LenientModel):
         try:
             return cls.model_validate(raw)
         except ValidationError:
-            return cls.model_validate(readable(cls, raw, items={"conditions": ConditionStatus}))
+            return cls.model_validate(
+                readable(cls, raw, items={"conditions": ConditionStatus, "node_losses": NodeLosses})
+            )
 
     def condition(self, kind: Condition) -> ConditionStatus | None:
         """The condition of this type, or None if it was never set."""

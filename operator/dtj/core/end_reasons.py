@@ -43,6 +43,8 @@ class EndReason:
     failure_class: PodFailureClass
     meaning: str
     source: str
+    of_node: bool = False
+    """Whether it is a fault of the node that the next pod may meet there again."""
 
     def matches(self, word: str) -> bool:
         """Whether ``word`` is this one."""
@@ -62,9 +64,9 @@ END_REASONS: Final = (
     EndReason(_CONTAINER, "OOMKilled", PodFailureClass.OUT_OF_MEMORY, "over its memory limit",
               "containerd internal/cri/server/helpers.go"),
     EndReason(_CONTAINER, "ContainerStatusUnknown", _NODE, "the kubelet does not find the container any more: the node "
-              "was reset, or its runtime wiped", f"{_KUBELET}/container/runtime.go"),
+              "was reset, or its runtime wiped", f"{_KUBELET}/container/runtime.go", of_node=True),
     EndReason(_CONTAINER, "Unknown", _NODE, "with exit code 255: the runtime does not know how it ended, for the node "
-              "or the runtime was reset", "containerd internal/cri/server/helpers.go"),
+              "or the runtime was reset", "containerd internal/cri/server/helpers.go", of_node=True),
     EndReason(_POD, "Evicted", _NODE, "the node ran low on memory, disk or processes; UserError where the message says "
               "that the pod exceeded a limit of its own", f"{_KUBELET}/eviction/eviction_manager.go"),
     EndReason(_POD, "Preempting", _NODE, "made room for a critical pod", f"{_KUBELET}/preemption/preemption.go"),
@@ -72,11 +74,11 @@ END_REASONS: Final = (
     EndReason(_POD, "NodeShutdown", _NODE, "not admitted: the node shuts down", _SHUTDOWN),
     EndReason(_POD, "Shutdown", _NODE, "the node shuts down (Kubernetes 1.21)", _SHUTDOWN),
     EndReason(_POD, "NodeLost", _NODE, "the node does not answer",
-              "kubernetes pkg/util/node/node.go"),
+              "kubernetes pkg/util/node/node.go", of_node=True),
     EndReason(_POD, "UnexpectedAdmissionError", _NODE, "not admitted: a device plugin failed, or went away",
-              _ADMISSION),
+              _ADMISSION, of_node=True),
     EndReason(_POD, "OutOf*", _NODE, "not admitted: the node has less cpu, memory, pods or devices than the scheduler "
-              "believed", _ADMISSION),
+              "believed", _ADMISSION, of_node=True),
     EndReason(_POD, "NodeAffinity", _NODE, "not admitted: the node's labels changed, or are not there yet after a "
               "restart of the kubelet", _ADMISSION),
     EndReason(_POD, "MatchNodeSelector", _NODE, "the same, before Kubernetes 1.22", _ADMISSION),
@@ -87,9 +89,9 @@ END_REASONS: Final = (
     EndReason(_POD, "UnknownReason", _NODE, "not admitted, no reason given", _ADMISSION),
     EndReason(_POD, "UnexpectedPredicateFailureType", _NODE, "not admitted, no reason given", _ADMISSION),
     EndReason(_POD, "TopologyAffinityError", _NODE, "not admitted: no NUMA node has room for all of it",
-              f"{_KUBELET}/cm/topologymanager/topology_manager.go"),
+              f"{_KUBELET}/cm/topologymanager/topology_manager.go", of_node=True),
     EndReason(_POD, "SMTAlignmentError", _NODE, "not admitted: no whole cores are left",
-              f"{_KUBELET}/cm/cpumanager/policy_static.go"),
+              f"{_KUBELET}/cm/cpumanager/policy_static.go", of_node=True),
     EndReason(_POD, "DeadlineExceeded", _USER, "ran longer than `activeDeadlineSeconds` of the pod template",
               f"{_KUBELET}/active_deadline.go"),
     EndReason(_POD, "SysctlForbidden", _USER, "not admitted: the node does not allow a sysctl of the template",
@@ -132,3 +134,8 @@ def class_of_container_reason(word: str, exit_code: int) -> PodFailureClass | No
     if word == UNKNOWN_EXIT[0] and exit_code != UNKNOWN_EXIT[1]:
         return None
     return next((each.failure_class for each in _BY_FIELD[Field.CONTAINER] if each.matches(word)), None)
+
+
+def is_of_node(field: Field, word: str) -> bool:
+    """Whether a word tells of a fault of the node."""
+    return any(each.of_node and each.matches(word) for each in _BY_FIELD[field])

@@ -20,6 +20,7 @@ from dtj.core.observed import Observed
 from dtj.core.policies import (
     admission,
     clean_pod_policy,
+    corrupt,
     deadlines,
     elastic,
     elastic_members,
@@ -74,6 +75,8 @@ def go_on_until_a_cause_shows(context: JobContext) -> Decision | None:
 
 
 WHILE_RUNNING: Final[tuple[Policy, ...]] = (
+    # What pods say of wrong weights is recorded before they are replaced.
+    corrupt.report,
     # Kueue takes its quota back whatever became of the manifest of a job that runs.
     kueue_queue.take_back,
     # Nothing is created for a job that is wrong; what runs already is left alone.

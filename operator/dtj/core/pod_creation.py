@@ -8,6 +8,7 @@ from functools import partial
 
 from dtj.api.json import JsonObject
 from dtj.api.spec import Gang
+from dtj.core import node_losses
 from dtj.core.actions import CreatePod
 from dtj.core.admission import schedulers, workloads
 from dtj.core.context import JobContext
@@ -20,7 +21,14 @@ from dtj.core.replicas import Replica
 def creations(context: JobContext, wanted: Iterable[Replica]) -> Iterator[CreatePod]:
     """What creates the pods of these replicas."""
     render = _renderer(context, context.platform, context.gang_object)
-    return (CreatePod(context.name_of(replica), partial(render, replica)) for replica in wanted)
+    avoided = node_losses.avoided(context.job.status, context.now)
+
+    def placed(replica: Replica) -> JsonObject:
+        pod = render(replica)
+        node_losses.avoid(pod, avoided)
+        return pod
+
+    return (CreatePod(context.name_of(replica), partial(placed, replica)) for replica in wanted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from dtj.core.end_reasons import Field, class_of_container_reason, class_of_pod_reason, is_of_node
 from dtj.core.end_reasons import PodFailureClass as PodFailureClass
-from dtj.core.end_reasons import class_of_container_reason, class_of_pod_reason
 from dtj.core.observed import Phase, Pod
 
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
@@ -142,6 +142,20 @@ def was_taken_away(pod: Pod) -> bool:
     if by_its_own_fault(pod):
         return False
     return pod.disrupted or class_of_pod_reason(pod.reason) is PodFailureClass.DISRUPTION
+
+
+def of_node(pod: Pod) -> bool:
+    """Whether a pod is lost by a fault of its node that the next one may meet there again.
+
+    Nobody asked it to go, or the node does not answer. A drain, an eviction, a preemption or a shutdown is no fault.
+    """
+    if pod.terminating or pod.disrupted:
+        return pod.silent
+    end = pod.termination
+    if end is None or end.init_container:
+        return is_of_node(Field.POD, pod.reason)
+    known = class_of_container_reason(end.reason, end.exit_code) is not None
+    return is_of_node(Field.POD, pod.reason) or (known and is_of_node(Field.CONTAINER, end.reason))
 
 
 def _left_with_0_on_request(pod: Pod) -> bool:

@@ -69,6 +69,7 @@ def _latest(context: JobContext) -> Progress | None:
             "stragglers": slow,
             "warning": seen.progress.warning or _slow_network(context, seen.progress.transport),
             "updated_at": at or format_time(seen.at),
+            "corrupt": before.corrupt if before is not None else None,  # an answer's is reported before it is recorded
         }
     )
 

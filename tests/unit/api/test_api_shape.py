@@ -55,6 +55,8 @@ def test_every_list_says_how_it_merges() -> None:
     ours = {path: kind for path, kind in lists.items() if path.startswith(".status")}
     assert ours == {
         ".status.conditions": "map",
+        ".status.nodeLosses": "atomic",
+        ".status.progress.corrupt.workers": "atomic",
         ".status.progress.stragglers": "atomic",
         ".status.progress.unchecked": "atomic",
         ".status.export.formats": "atomic",
@@ -70,7 +72,7 @@ def test_every_time_of_the_status_is_a_date_time() -> None:
     }
     named = {path for path in ALL if path.startswith(".status") and path.endswith(("Time", "At", "Before"))}
     assert times == described | named | {".status.replicaStatuses.*.restarting.*"}
-    assert len(times) == 11
+    assert len(times) == 12
 
 
 def test_times_are_written_as_date_times() -> None:

@@ -267,6 +267,21 @@ def test_slow_replicas_and_what_the_trainer_warns_of_or_has_not_checked_are_show
     assert "  warning: train.py trains alone: the job has 2 workers" in text
 
 
+def test_a_node_that_pods_avoid_is_named_until_they_do_not() -> None:
+    losses = [
+        {"node": "gpu-7", "count": 2, "lastTime": moment(60)},
+        {"node": "gpu-8", "count": 1, "lastTime": moment(60)},
+        {"node": "gpu-9", "count": 2, "lastTime": moment(3601)},
+    ]
+    text = shown(overview(body(READY, state="Running", nodeLosses=losses)), 80)
+    assert "Avoided nodes\n  node gpu-7 lost this job 2 times: its pods avoid it until 04:03 UTC\n" in text
+    assert "gpu-8" not in text
+    assert "gpu-9" not in text
+    assert "gpu-7" not in shown(
+        overview(body(condition(Condition.COMPLETE, "True", "JobFinished"), state="Succeeded", nodeLosses=losses)), 80
+    )
+
+
 def test_the_same_words_are_counted_and_the_newest_comes_last() -> None:
     old = Event("Warning", "BackOff", "pulling", "digits-worker-0", 3, NOW - timedelta(seconds=9))
     new = Event("Warning", "BackOff", "pulling", "digits-worker-0", 2, NOW)

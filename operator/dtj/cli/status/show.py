@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
-from itertools import islice
+from itertools import islice, starmap
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -27,6 +27,7 @@ from dtj.client.diagnosis import reasons
 from dtj.client.overview import Event, Overview, Part, gather
 from dtj.client.pods import JobPod
 from dtj.client.watching import OUTAGE_SECONDS
+from dtj.core import node_losses
 from dtj.core.context import JobContext
 from dtj.core.pod_state import PodState, replica_of, state_text, stopped_on_request
 from dtj.core.policies import elastic_members
@@ -179,6 +180,7 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
         ("Root cause", _root_cause(view)),
         ("Progress", _progress(overview, view, width)),
         ("Replicas", _replicas(overview, context, width)),
+        ("Avoided nodes", map(Text, _avoided(overview))),
         ("Members that wait", map(Text, islice(_members_that_wait(overview, context), _MAX_ROWS))),
         ("Volumes", _claims(overview)),
         ("Events", _events(overview)),
@@ -354,6 +356,12 @@ def _step_of(overview: Overview) -> str:
     """The step of the replica that publishes it for the job."""
     progress = overview.job.status.progress
     return str(progress.step) if progress is not None and progress.step is not None else ""
+
+
+def _avoided(overview: Overview) -> Iterator[str]:
+    status = overview.job.status
+    if not status.terminal:
+        yield from starmap(node_losses.words, node_losses.avoided(status, overview.at).values())
 
 
 def _members_that_wait(overview: Overview, context: JobContext | None) -> Iterator[str]:

@@ -15,6 +15,7 @@ from dtj.api.json import whole_number
 from dtj.api.names import Reason
 from dtj.api.spec import COLLECTIVE, MAX_REPLICAS, Role
 from dtj.api.status import JobStatus
+from dtj.core import node_losses
 from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready, with_conditions
 from dtj.core.context import JobContext
@@ -186,21 +187,25 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
         due = restart_wait.pending_due(restart, now)
     else:
         due = restart_wait.due(status, first, all_at_once=True, now=now)
+        noted = node_losses.of_ends(noted, losses.ends, now)
         noted = noted.model_copy(update={"pending_restart": restart_wait.pending(first, losses.message, due)})
     if now < due:
         return _wait(context, losses.message, due, noted)
     charged = _charged(free, noted, first.failure_class, first.pod.role)
-    return begin_attempt(context, "Warning", losses.message, charged)
+    events = node_losses.events(status, charged, now)
+    return begin_attempt(context, "Warning", losses.message, charged).then(*events)
 
 
 def _wait(context: JobContext, why: str, due: datetime, noted: JobStatus) -> Decision:
     """Wait for the next attempt: record what is seen, and what ``noted`` says about who will pay."""
-    update = {"pending_restart": noted.pending_restart, "root_cause": noted.root_cause}
+    update: dict[str, object] = {"pending_restart": noted.pending_restart, "root_cause": noted.root_cause}
+    update["node_losses"] = noted.node_losses
     status = counted(context).model_copy(update=update)
     message = f"{why}; the next attempt begins at {format_deadline(due)}"
     restarting = DesiredCondition("True", Reason.BACKOFF, message)
     desired = DesiredConditions(pods_ready=pods_ready(context, status), restarting=restarting)
-    return write(context, status, desired).then(RequeueAfter(context.seconds_until(due)))
+    events = node_losses.events(context.job.status, noted, context.now)
+    return write(context, status, desired).if_written(*events).then(RequeueAfter(context.seconds_until(due)))
 
 
 def _restart_alone(context: JobContext, losses: PodLosses) -> Decision | None:
@@ -218,6 +223,7 @@ def _restart_alone(context: JobContext, losses: PodLosses) -> Decision | None:
         verdict.replica: restart_wait.NextPod(verdict.due, _was_scheduled(context, verdict.ended.pod))
         for verdict in verdicts
     }
+    status = node_losses.of_ends(status, (verdict.ended for verdict in verdicts), context.now)
     update: dict[str, object] = {"replica_statuses": restart_wait.replaced(status, following)}
     errors = [each.ended for each in verdicts if each.charged and not each.ended.by_infrastructure]
     if errors:
@@ -228,6 +234,7 @@ def _restart_alone(context: JobContext, losses: PodLosses) -> Decision | None:
     if world is not None:
         update["world"] = world.recorded()
         events.append(elastic_members.announcement(context, world))
+    events += node_losses.events(context.job.status, status, context.now)
     recorded = with_conditions(context, status.model_copy(update=update), DesiredConditions(pods_ready=waiting))
     return Decision.write(recorded).then(*events, RequeueAfter(0.0))
 
