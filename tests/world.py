@@ -464,7 +464,7 @@ class World:
         """``gang`` with what an informer reads of its manifest; what was read to write it is read again next time."""
         self.workload_priorities.clear()
         read = gang_from(gang.api, gang_from_object(body))
-        told = ("size", "pods", "queue", "priority_class", "gated_by", "max_seconds")
+        told = ("size", "pods", "queue", "priority_class", "gated_by", "max_seconds", "last_checkpoint")
         return replace(gang, **{name: getattr(read, name) for name in told})
 
     def _stored(self, body: JsonObject) -> JsonObject:

@@ -102,7 +102,7 @@ READ: Final = {
     "pods": (names.Annotation.WORLD, names.Annotation.WORLD, names.Annotation.MAIN_CONTAINER),
     "services": (names.Annotation.CLUSTER,),
     "networkpolicies": (names.Annotation.POLICY_DIGEST,),
-    "workloads": (names.Annotation.GANG_SIZE, names.Annotation.GANG_PODS),
+    "workloads": (names.Annotation.GANG_SIZE, names.Annotation.GANG_PODS, names.Annotation.LAST_CHECKPOINT),
     "podgroups": (names.Annotation.GANG_SIZE,),
 }
 """Annotations that are read of a kind."""

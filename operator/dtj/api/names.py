@@ -83,6 +83,8 @@ class Annotation:
     GANG_SIZE: Final = f"{GROUP}/gang-size"
     GANG_PODS: Final = f"{GROUP}/gang-pods"
     """On a Workload of Kueue: a digest of what Kueue reads of the job's pods."""
+    LAST_CHECKPOINT: Final = f"{GROUP}/last-checkpoint-time"
+    """On a Workload of Kueue: ``status.progress.lastCheckpointTime`` of the job, some minutes old."""
     POLICY_DIGEST: Final = f"{GROUP}/policy-digest"
     CLUSTER: Final = f"{GROUP}/cluster"
     """On a job's Service: the name of the ConfigMap with the addresses of its replicas. It is there if this is set."""

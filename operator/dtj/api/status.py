@@ -177,6 +177,11 @@ class Progress(PodWords):
     last_checkpoint_step: int | None = Field(
         default=None, ge=0, le=MAX_INTEGER, description="lastCheckpointStep is the step of the newest checkpoint."
     )
+    last_checkpoint_time: _Time = Field(
+        default="",
+        max_length=32,
+        description="lastCheckpointTime is when the operator first saw that step there (RFC 3339).",
+    )
     restarts_in_place: int | None = Field(
         default=None,
         ge=0,
@@ -234,7 +239,7 @@ class Progress(PodWords):
     def from_object(cls, raw: object) -> Progress | None:
         """Read the answer of a pod, field by field. A field that is not valid counts as missing; None if all do."""
         found = readable(cls, fields_of(raw))
-        for ours in ("stragglers", "text", "updatedAt"):
+        for ours in ("stragglers", "text", "updatedAt", "lastCheckpointTime"):
             found.pop(ours, None)
         return cls.model_validate(found) if found else None
 

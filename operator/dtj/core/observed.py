@@ -200,7 +200,7 @@ class GangObject:
 
     ``status`` is what the scheduler or the queue says, as far as it is read; ``active`` is Kueue's word for a Workload
     that may be admitted. ``queue`` is the LocalQueue, ``priority_class`` the WorkloadPriorityClass, ``gated_by`` the
-    admission gate and ``max_seconds`` the limit of time in all of a Workload.
+    admission gate, ``max_seconds`` the limit of time in all and ``last_checkpoint`` our note of that of a Workload.
     """
 
     namespace: str
@@ -214,6 +214,7 @@ class GangObject:
     queue: str = ""
     priority_class: str = ""
     gated_by: str = ""
+    last_checkpoint: str = ""
     max_seconds: int | None = None
     active: bool = True
     terminating: bool = False

@@ -47,6 +47,7 @@ def _final(context: JobContext) -> Progress:
     at = end.finished_at if end is not None else None
     updated_at = format_time(at) if at is not None else before.updated_at if before is not None else ""
     final = {"phase": _LAST_PHASE, "eta_seconds": None, "text": _COMPLETED, "updated_at": updated_at}
+    final["last_checkpoint_time"] = _checkpoint_time(before, report, updated_at)
     return report.model_copy(update=final)
 
 
@@ -69,9 +70,18 @@ def _latest(context: JobContext) -> Progress | None:
             "stragglers": slow,
             "warning": seen.progress.warning or _slow_network(context, seen.progress.transport),
             "updated_at": at or format_time(seen.at),
+            "last_checkpoint_time": _checkpoint_time(before, seen.progress, format_time(seen.at)),
             "corrupt": before.corrupt if before is not None else None,  # an answer's is reported before it is recorded
         }
     )
+
+
+def _checkpoint_time(before: Progress | None, now: Progress, at: str) -> str:
+    """When the newest checkpoint was first seen: ``at``, if it is another one than before."""
+    if now.last_checkpoint_step is None:
+        return ""
+    same = before is not None and before.last_checkpoint_step == now.last_checkpoint_step
+    return (before.last_checkpoint_time if before is not None and same else "") or at
 
 
 def _slow_network(context: JobContext, transport: str) -> str:

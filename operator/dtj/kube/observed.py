@@ -102,6 +102,7 @@ def gang_from(api: GangApi, record: GangRecord, form: Form = DTJ) -> GangObject:
         queue=record.spec.queue_name,
         priority_class=record.workload_priority_class,
         gated_by=_note(metadata, ADMISSION_GATE),
+        last_checkpoint=_note(metadata, Annotation.LAST_CHECKPOINT),
         max_seconds=record.spec.maximum_execution_time_seconds,
         active=record.spec.active is not False,
         terminating=metadata.deletion_timestamp is not None,

@@ -72,7 +72,7 @@ def test_every_time_of_the_status_is_a_date_time() -> None:
     }
     named = {path for path in ALL if path.startswith(".status") and path.endswith(("Time", "At", "Before"))}
     assert times == described | named | {".status.replicaStatuses.*.restarting.*"}
-    assert len(times) == 12
+    assert len(times) == 13
 
 
 def test_times_are_written_as_date_times() -> None:

@@ -35,6 +35,7 @@ PROGRESS = {
     "etaSeconds": 310,
     "metrics": {"loss": "0.41"},
     "lastCheckpointStep": 1000,
+    "lastCheckpointTime": moment(180),
     "updatedAt": moment(4),
 }
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
@@ -140,7 +141,7 @@ def test_a_running_job_at_80_columns() -> None:
         "  ━━━━━━━━━━━━━━\n"
         "  step 1200/5000 (24%), epoch 2, 12.3k examples/s, ETA 5m10s\n"
         "  loss 0.41\n"
-        "  last checkpoint at step 1000, advanced 4s ago\n"
+        "  last checkpoint at step 1000 3m00s ago, advanced 4s ago\n"
         "\n"
         "Replicas\n"
         "  POD          STATE         NODE    RESTARTS  STEP  AGE\n"

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from builders import edited, job
+from builders import at, edited, job
 from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.api.names import Condition
+from dtj.api.status import Progress
 from dtj.core.actions import Create, CreatePod, Delete, DeleteJob, PatchStatus, Update
 from dtj.core.observed import GangApi, GangObject, Phase
 from dtj.kube.observed import gang_from
@@ -123,6 +124,13 @@ class TestManager:
         story.settle()
         assert not story.taken(Delete, GangApi)
 
+    def test_the_time_of_the_copys_last_checkpoint_is_on_the_workload_here(self) -> None:
+        story = running()
+        progress = Progress(last_checkpoint_step=10, last_checkpoint_time=at(30))
+        story.job = replace(story.job, status=story.job.status.model_copy(update={"progress": progress}))
+        story.settle()
+        assert story.the_gang.last_checkpoint == at(30)
+
     def test_a_job_that_becomes_invalid_while_it_waits_leaves_the_queue(self) -> None:
         story = manager()
         story.job = replace(story.job, labels={kueue.MAX_EXECUTION_SECONDS: "soon"})
@@ -224,6 +232,14 @@ class TestWorker:
         story.settle()
         assert story.is_true(Condition.INVALID)
         assert not story.taken(Delete, GangApi)
+
+    def test_the_time_of_the_last_checkpoint_is_not_on_the_workload_of_the_copy(self) -> None:
+        story = worker().settle().all_run()
+        story.advance(30)
+        story.hears("worker-0", step=10, lastCheckpointStep=10)
+        assert story.job.status.progress is not None
+        assert story.job.status.progress.last_checkpoint_time
+        assert story.the_gang.last_checkpoint == ""
 
     def test_completed_pods_keep_their_quota(self) -> None:
         story = worker()

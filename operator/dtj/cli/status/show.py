@@ -283,7 +283,9 @@ def _progress(overview: Overview, view: JobView, width: int) -> Iterator[Rendera
         yield Text(f"slower than the others: {', '.join(progress.stragglers)}", style="yellow")
     marks = []
     if progress.last_checkpoint_step is not None:
-        marks.append(f"last checkpoint at step {progress.last_checkpoint_step}")
+        saved = parse_time(progress.last_checkpoint_time)
+        ago = f" {_ago(overview, saved)} ago" if saved is not None and not status.terminal else ""
+        marks.append(f"last checkpoint at step {progress.last_checkpoint_step}{ago}")
     if progress.restarts_in_place:
         marks.append(f"{counted(progress.restarts_in_place, 'restart')} in place")
     moved = parse_time(progress.updated_at)

@@ -21,7 +21,7 @@ from dtj.core.context import JobContext
 from dtj.core.manifests.pod import role_template
 from dtj.core.messages import cut
 from dtj.core.observed import GangObject
-from dtj.core.policies import kueue_priorities
+from dtj.core.policies import kueue_checkpoints, kueue_priorities
 from dtj.core.status import format_time
 
 PAST_SECONDS: Final = "accumulatedPastExecutionTimeSeconds"
@@ -31,8 +31,12 @@ _OUT_OF_SYNC: Final = "the Workload does not have the pods of the job"
 
 
 def alongside(context: JobContext, decision: Decision) -> tuple[Action, ...]:
-    """What changes of the Workload next to what is decided about its job: its status, then its priority."""
-    return (*_report(context, decision), *kueue_priorities.alongside(context, decision))
+    """What changes of the Workload next to what is decided about its job: its status, its priority, then a note."""
+    return (
+        *_report(context, decision),
+        *kueue_priorities.alongside(context, decision),
+        *kueue_checkpoints.alongside(context, decision),
+    )
 
 
 def _report(context: JobContext, decision: Decision) -> tuple[UpdateWorkloadStatus, ...]:
