@@ -127,10 +127,11 @@ class Launcher:
             restart = self._policy.after(end)
             if restart is None:
                 return end.code
-            if found := self._words.corrupt:
-                os.environ[CORRUPT_VARIABLE] = found
-                restart = replace(restart, why="replicas differ")
             self._starts += 1
+            if found := self._words.corrupt:
+                # The same step may be found again: with the number of the start it is another finding.
+                os.environ[CORRUPT_VARIABLE] = json.dumps({**json.loads(found), "start": self._starts})
+                restart = replace(restart, why="replicas differ")
             wait = f"after {restart.pause:g} s" if restart.pause else "at once"
             log.info(
                 f"{restart.why} (exit code {end.code}): starting again in place, {wait}; the {_th(self._starts)} time"

@@ -42,6 +42,9 @@ class Corrupt(PodWords):
         description="workers lists the first 64 workers that were wrong. If there are several, any of them may be.",
     )
     step: int | None = Field(default=None, ge=0, le=_MAX_STEP, description="step is the step at which it was found.")
+    start: int | None = Field(
+        default=None, ge=0, le=_MAX_STEP, description="start is the number of the restart in place that followed."
+    )
     variable: Annotated[str, _cut_to(_MAX_VARIABLE)] = Field(
         default="", max_length=_MAX_VARIABLE, description="variable is the first variable that differed."
     )

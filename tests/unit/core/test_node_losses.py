@@ -200,6 +200,16 @@ class TestWrongWeights:
         assert world.job.status.progress is not None
         assert world.job.status.progress.corrupt == Corrupt(workers=("worker-1",), step=300, variable="dense/kernel")
 
+    def test_a_node_that_is_always_wrong_is_found_at_the_same_step_after_each_start(self) -> None:
+        world = _on_gpu_7(running())
+        world.hears("worker-0", step=300, corrupt=WRONG | {"start": 1})
+        world.hears("worker-0", step=300, corrupt=WRONG | {"start": 1})
+        assert len(told(world, Reason.REPLICAS_DIFFER)) == 1
+        world.advance(120)
+        world.hears("worker-0", step=300, corrupt=WRONG | {"start": 2})
+        assert len(told(world, Reason.REPLICAS_DIFFER)) == 2
+        assert [each.count for each in world.job.status.node_losses] == [2]
+
     def test_it_is_told_once_for_each_step(self) -> None:
         world = _on_gpu_7(running())
         for step in (300, 310, 320):

@@ -19,10 +19,13 @@ from dtj.core.progress import progress
 
 
 def report(context: JobContext) -> Decision | None:
-    """Record what was found, once for each step number, before anything else is made of it."""
+    """Record what was found, once, before anything else is made of it.
+
+    A run goes back to the checkpoint before and finds the same at the same step again, after another start.
+    """
     found, before = _found(context), context.job.status
     known = before.progress.corrupt if before.progress is not None else None
-    if found is None or (known is not None and known.step == found.step):
+    if found is None or (known is not None and (known.step, known.start) == (found.step, found.start)):
         return None
     reported = (progress(context) or Progress()).model_copy(update={"corrupt": found})
     status = before.model_copy(update={"progress": reported})
