@@ -125,6 +125,8 @@ VARIABLES = {
     names.Env.EXPORT_FORMATS: "spec.export.formats, separated by commas, if spec.export is set",
     names.Env.LOG_DIR: "directory of TensorBoard's logs: `logs` below the checkpoint directory",
     names.Env.LOG_FORMAT: "format of the trainer's log lines, if `trainerLogFormat` of the chart is set",
+    names.Env.SECONDS_BETWEEN_LOSSES: "with spec.checkpoint.everySeconds auto, after a loss: the mean time that "
+    "the job ran until it lost a replica",
     names.Env.STATUS_PORT: "port on which the trainer serves its progress",
     names.Env.BIND_ADDRESS: "in local runs: the address that the start gate and the progress listen on",
     names.Env.RESTART_SCOPE: "spec.runPolicy.restartScope, if it is not Auto",
@@ -203,6 +205,8 @@ def _type(name: str, field: JsonObject) -> str:
         return ", ".join(f"`{value}`" for value in allowed)
     low, high = field.get("minimum"), field.get("maximum")
     bounds = f" {'' if low is None else low}..{'' if high is None else high}" if (low, high) != (None, None) else ""
+    if field.get("x-kubernetes-int-or-string"):
+        return f"integer{bounds}, or `{str(field['pattern']).strip('^$')}`"
     return f"{field.get('type', 'any')}{bounds}"
 
 

@@ -196,6 +196,7 @@ SCHEMA_BREAKERS: dict[str, JsonObject] = {
     "port zero": manifest(port=0),
     "port too large": manifest(port=65536),
     "an integer of more than 64 bits": manifest(checkpoint={"path": "/c", "everySteps": 10**19}),
+    "a time between checkpoints that is none": manifest(checkpoint={"path": "/c", "everySeconds": "Auto"}),
     "an empty export path": manifest(export={"path": ""}),
     "an export as something unheard of": manifest(export={"path": "/e", "formats": ["SavedModel", "ONNX"]}),
     "an export as nothing": manifest(export={"path": "/e", "formats": []}),

@@ -346,6 +346,15 @@ def test_the_last_checkpoint_that_finds_no_room_is_an_error_of_one_line_and_the_
         assert sound(volume)
 
 
+def test_the_time_between_checkpoints_is_chosen_once_it_is_known_what_one_costs(folder: Path) -> None:
+    arguments = [*SHORT, "--checkpoint-every-seconds=auto"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, exports=False) as job:
+        job.start(environ={"DTJ_SECONDS_BETWEEN_LOSSES": "50400"})
+        assert job.wait() == {"worker-0": 0}
+    chosen = r"^checkpoints every \d+ s: a save costs [\d.]+ m?s, and this job lost a replica every 14 h$"
+    assert re.search(chosen, job["worker-0"].log, re.M)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 42), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_signal_during_a_save_leaves_nothing_half(folder: Path, alone: Job, number: int, code: int) -> None:
     arguments = [*SHORT, "--checkpoint-every-steps=1"]

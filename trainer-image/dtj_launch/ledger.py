@@ -182,6 +182,11 @@ class Ledger:
         finally:
             self.enter(before)
 
+    @property
+    def seconds(self) -> float:
+        """All so far, over all starts."""
+        return sum(self._account.until(self._clock()).values())
+
     def document(self) -> dict[str, Any]:
         """The fields of GET /status; nothing for what is not known yet."""
         account = self._account

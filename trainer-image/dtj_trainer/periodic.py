@@ -40,13 +40,14 @@ class Every:
     """Is due at most once in each period; the first ends one period from now."""
 
     def __init__(self, seconds: float | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
+        """Of a period, also of the one that has begun."""
         self._clock = clock
         self._last = clock()
 
     def due(self) -> bool:
         """Whether a period is over; if so the next one begins. Never, without a period."""
-        if self._seconds is None or self._clock() - self._last < self._seconds:
+        if self.seconds is None or self._clock() - self._last < self.seconds:
             return False
         self._last = self._clock()
         return True

@@ -35,6 +35,7 @@ _KEPT: Final = (
     "maxItems",
     "maxProperties",
     "pattern",
+    "x-kubernetes-int-or-string",
 )
 
 PRINTER_COLUMNS: Final = (

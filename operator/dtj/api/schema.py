@@ -19,6 +19,7 @@ from dtj.api import pod_limits, quantities
 from dtj.api.json import JsonObject, dig, fields_of
 from dtj.api.names import CONFIG_KEY, DNS_LABEL, matches
 from dtj.api.rule import Violation
+from dtj.api.storage import AUTO, AUTO_PATTERN
 
 _PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,),
@@ -121,6 +122,7 @@ _PATTERN_HINTS: Final = {
     DNS_LABEL: "use lower-case letters, digits and '-', and begin and end with a letter or a digit",
     CONFIG_KEY: "use letters, digits, '-', '_' and '.'",
     pod_limits.PORT_NAME_PATTERN: "use lower-case letters, digits and '-', with at least one letter",
+    AUTO_PATTERN: f"write a whole number without quotes, or {AUTO}",
     pod_limits.VARIABLE_PATTERN: "use printable ASCII characters other than '='",
 }
 """What the server does not say: nobody should have to read a pattern."""
@@ -136,7 +138,7 @@ _GONE: Final = {
 
 def _type_hint(value: JsonValue, kinds: list[str]) -> str:
     """What the server does not say either: the value, and how it is written as what is wanted."""
-    if "string" in kinds and isinstance(value, int | float):
+    if kinds == ["string"] and isinstance(value, int | float):
         return "put the value in quotes"
     if "integer" in kinds and isinstance(value, int | float) and not _fits_int64(value):
         return f"the largest integer is {_MAX_INT64}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, WithJsonSchema
 
 from dtj.api import names
 from dtj.api.base import QUANTITY, VOLUME_SOURCE, PodTemplateFragment, SpecModel
@@ -139,6 +139,11 @@ class InMemory(SpecModel):
     )
 
 
+AUTO: Final = "auto"
+AUTO_PATTERN: Final = f"^{AUTO}$"
+_SECONDS_OR_AUTO: Final = {"x-kubernetes-int-or-string": True, "minimum": 1, "pattern": AUTO_PATTERN}
+
+
 class Checkpoint(SpecModel):
     """Where and how often the trainer saves its state."""
 
@@ -160,8 +165,10 @@ class Checkpoint(SpecModel):
         description="claimTemplate creates one PersistentVolumeClaim, mounted at path in every pod and deleted with "
         "the job.",
     )
-    every_seconds: int | None = Field(
-        default=None, ge=1, description="everySeconds is the time between two checkpoints, in seconds."
+    every_seconds: Annotated[int | Literal["auto"], WithJsonSchema(_SECONDS_OR_AUTO)] | None = Field(
+        default=None,
+        description="everySeconds is the time between two checkpoints, in seconds. With auto, the trainer chooses it "
+        "by what a checkpoint costs and how often the job lost a replica.",
     )
     every_steps: int | None = Field(
         default=None, ge=1, description="everySteps is the number of training steps between two checkpoints."

@@ -78,6 +78,21 @@ def test_what_is_none_is_named_with_what_there_is(body: JsonObject, line: str) -
     assert re.fullmatch(line, str(violation))
 
 
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (0, "Invalid value: 0: .* should be greater than or equal to 1"),
+        ("Auto", 'Invalid value: "Auto": .*; write a whole number without quotes, or auto'),
+        ("often", 'Invalid value: "often": .*; write a whole number without quotes, or auto'),
+        ("60", 'Invalid value: "60": .*; write a whole number without quotes, or auto'),
+        (2.5, 'Invalid value: "number": .* must be of type integer,string: "number"; it is 2.5'),
+    ],
+)
+def test_the_time_between_checkpoints_is_a_whole_number_or_auto(given: object, line: str) -> None:
+    (violation,) = validate(manifest(checkpoint={"path": "/c", "everySeconds": given}))
+    assert re.fullmatch(rf"spec\.checkpoint\.everySeconds: {line}", str(violation))
+
+
 def test_all_mistakes_are_reported_at_once() -> None:
     found = validate(manifest(strategy="Horovod", port=0, runPolicy={"cleanPodPolicy": "Some"}))
     assert {violation.field for violation in found} == {"spec.strategy", "spec.port", "spec.runPolicy.cleanPodPolicy"}
@@ -103,6 +118,7 @@ ONE_POD = {"spec": {"resources": {"requests": {"storage": "1Gi"}}, "accessModes"
         manifest(strategy="ParameterServer", roles={"worker": 4, "ps": 2}),
         manifest(strategy="TPU", accelerator={"profile": "tpu-v5e", "topology": "2x4"}),
         manifest(checkpoint={"path": "gs://bucket/checkpoints", "everySteps": 100, "keep": 3}),
+        *(manifest(checkpoint={"path": "/c", "everySeconds": seconds}) for seconds in (1, 300.0, "auto")),
         manifest(
             template={"spec": {"containers": [{"name": "any", "image": "x", "resources": {"limits": {"cpu": 0.5}}}]}}
         ),

@@ -225,6 +225,26 @@ class TestCheckpoints:
         assert (variables["DTJ_CHECKPOINT_EVERY_STEPS"], variables["DTJ_CHECKPOINT_KEEP"]) == ("50", "2")
         assert variables["DTJ_LOG_DIR"] == "/ckpt/logs"
 
+    @pytest.mark.parametrize(
+        ("every", "restarts", "told"),
+        [
+            ("auto", {"disruption": 2, "user": 1, "preemption": 3, "total": 6}, "1200"),
+            ("auto", {"preemption": 3, "total": 3}, None),
+            ("auto", {}, None),
+            (300, {"disruption": 2, "total": 2}, None),
+        ],
+        ids=["losses", "saved before each end", "no loss", "a time of its own"],
+    )
+    def test_a_trainer_that_chooses_the_time_between_checkpoints_is_told_how_often_the_job_lost_a_replica(
+        self, every: int | str, restarts: dict[str, int], told: str | None
+    ) -> None:
+        seconds = {"training": 3000, "recovering": 500, "other": 100, "queued": 5000, "suspended": 700}
+        status = JobStatus.from_object({"restarts": restarts, "goodput": {"seconds": seconds}})
+        owner = job(checkpoint={"path": "/c", "everySeconds": every})
+        variables = environment(pod(replace(owner, status=status)))
+        assert variables["DTJ_CHECKPOINT_EVERY_SECONDS"] == str(every)
+        assert variables.get("DTJ_SECONDS_BETWEEN_LOSSES") == told
+
     def test_without_a_number_of_steps_the_trainer_chooses_how_often_it_copies_to_memory(self) -> None:
         owner = job(checkpoint={"inMemory": {}}, runPolicy={"restartScope": "Pod"})
         assert "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS" not in environment(pod(owner, Replica(Role.WORKER, 0)))

@@ -1,6 +1,7 @@
 """The trainer's command line and environment, without TensorFlow."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +96,23 @@ def test_every_variable_of_the_operator_is_read() -> None:
         ("", 30),
         ("--checkpoint-every-seconds=5", 5),
         ("--checkpoint-every-steps=10", None),
+        ("--checkpoint-every-seconds=auto", 30),
+        ("--checkpoint-every-seconds=auto --checkpoint-every-steps=10", 30),
     ],
 )
 def test_a_checkpoint_is_due_by_time_unless_only_steps_are_given(given: str, seconds: float | None) -> None:
     assert configured(*given.split()).checkpoint.every_seconds == seconds
+
+
+def test_with_auto_the_trainer_chooses_the_time_between_checkpoints_by_the_losses_that_the_operator_knows() -> None:
+    told = {"DTJ_CHECKPOINT_EVERY_SECONDS": "auto", "DTJ_SECONDS_BETWEEN_LOSSES": "50400"}
+    known, unknown = configured(**told).checkpoint, configured("--checkpoint-every-seconds=auto").checkpoint
+    assert (known.chooses_seconds, known.seconds_between_losses) == (True, 50400)
+    assert (unknown.chooses_seconds, unknown.seconds_between_losses) == (True, math.inf)
+    assert not configured("--checkpoint-every-seconds=5").checkpoint.chooses_seconds
+    for given in ("--checkpoint-every-seconds=often", "DTJ_CHECKPOINT_EVERY_SECONDS=Auto"):
+        assert refusal(given) == ": give a number above 0, or auto"
+    assert refusal("DTJ_SECONDS_BETWEEN_LOSSES=0") == ": give seconds above 0, or unset it"
 
 
 def test_without_a_number_of_steps_the_trainer_chooses_how_often_it_copies_to_memory() -> None:

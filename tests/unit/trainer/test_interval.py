@@ -1,10 +1,20 @@
-"""How many steps lie between two copies in memory: as many that copies cost at most 1 % of the training."""
+"""How many steps lie between two copies in memory, and how much time between two checkpoints: as many that they cost at
+most 1 % of the training."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
 
-from dtj_trainer.checkpoint.interval import FIRST_STEPS, SHARE, Cost, CostOfCopies
+from dtj_trainer.checkpoint.interval import (
+    FIRST_STEPS,
+    SHARE,
+    Cost,
+    CostOfCopies,
+    CostOfSaves,
+    describe_saves,
+    seconds_between_saves,
+)
 
 
 class Training:
@@ -66,3 +76,54 @@ def test_the_line_names_the_interval_and_what_it_costs() -> None:
     assert Cost(copy_seconds=0.0102, step_seconds=0.0131).describe(10) == (
         "a copy in memory after every 10 steps costs 7.2 % of the training (10.2 ms a copy, 13.1 ms a step)"
     )
+
+
+@pytest.mark.parametrize(
+    ("cost", "losses", "seconds"),
+    [
+        (2, 14 * 3600, math.sqrt(2 * 2 * 14 * 3600)),
+        (2, math.inf, math.sqrt(2 * 2 * 24 * 3600)),
+        (2, 600, 200),
+        (0, 600, 10),
+        (30, math.inf, 3000),
+        (100, 600, 3600),
+    ],
+    ids=["young", "no loss is known", "1 %", "least", "1 % without a loss", "most"],
+)
+def test_the_time_between_checkpoints_wastes_least_within_what_they_may_cost(
+    cost: float, losses: float, seconds: float
+) -> None:
+    assert seconds_between_saves(cost, losses) == pytest.approx(seconds)
+
+
+def test_a_checkpoint_costs_what_the_loop_waits_for_its_look_at_the_weights_and_its_values() -> None:
+    now = 0.0
+    cost = CostOfSaves(clock=lambda: now)
+
+    def take(seconds: float) -> None:
+        nonlocal now
+        with cost.taking():
+            now += seconds
+
+    def save(look: float, read: float) -> float | None:
+        cost.begins()
+        take(look)
+        take(read)
+        return cost.saved()
+
+    assert save(3.0, 4.0) is None  # traces
+    assert save(0.5, 1.0) == pytest.approx(1.5)
+    cost.begins()
+    take(9.0)  # a look for a copy in memory
+    assert save(1.0, 1.5) == pytest.approx(2.0)
+    assert save(0.5, 20.0) == pytest.approx(2.5)
+
+
+def test_the_line_says_what_the_choice_is_made_of() -> None:
+    assert describe_saves(420, 1.8, 14 * 3600) == (
+        "checkpoints every 420 s: a save costs 1.8 s, and this job lost a replica every 14 h"
+    )
+    assert describe_saves(41.6, 0.01, math.inf) == (
+        "checkpoints every 42 s: a save costs 10 ms, and no loss is known: one a day is assumed"
+    )
+    assert describe_saves(10, 0, 600).endswith("every 10 min")

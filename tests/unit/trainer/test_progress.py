@@ -168,6 +168,15 @@ def test_a_period_is_due_once() -> None:
     assert not Every(None).due()
 
 
+def test_a_period_that_has_begun_may_become_longer_or_shorter() -> None:
+    clock = Clock()
+    every = Every(5.0, clock=clock)
+    clock.now, every.seconds = 7.0, 8.0
+    assert not every.due()
+    every.seconds = 6.0
+    assert every.due()
+
+
 def test_a_call_of_steps_ends_at_checkpoints_at_the_end_and_in_time() -> None:
     checkpoints = EverySteps(40, 113)
     saved, step = [], 0

@@ -7,7 +7,7 @@ and restore together. Imports TensorFlow.
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from dtj_trainer.checkpoint.background_writer import SAVE_SECONDS
 from dtj_trainer.checkpoint.compared_replicas import ComparedReplicas
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.checkpoint.in_memory import Copies
-from dtj_trainer.checkpoint.interval import Cost, CostOfCopies
+from dtj_trainer.checkpoint.interval import Cost, CostOfCopies, CostOfSaves
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.nonfinite import last_words, on_which, workers_of
@@ -78,6 +78,9 @@ class Checkpointing:
         """When a checkpoint is due by the number of the step: one of the job, and last one in memory. Between them,
         when replicas are compared besides."""
         self._cost = CostOfCopies(processors=cpu_limit()) if memory else None
+        chooses = config.checkpoint.chooses_seconds and config.checkpoint.directory and config.cluster.leads
+        self._cost_of_saves = CostOfSaves() if chooses else None
+        self._told_seconds: float | None = None
         self.total_steps = total_steps
         """For the lines alone: a session may learn it late."""
         self._saved: int | None = None
@@ -102,6 +105,8 @@ class Checkpointing:
             ReplicasDiffer: they are not the same.
         """
         if self._finite != step:
+            if self._cost_of_saves:
+                self._cost_of_saves.begins()
             with self._looking():
                 found = self._find_not_finite()
             if found:
@@ -117,7 +122,10 @@ class Checkpointing:
     @contextmanager
     def _looking(self) -> Iterator[None]:
         """What a look at all weights takes is time of checkpoints, and part of what a copy costs."""
-        with self._ledger.state(Doing.CHECKPOINTING), self._cost.taking() if self._cost else nullcontext():
+        with self._ledger.state(Doing.CHECKPOINTING), ExitStack() as costs:
+            for cost in (self._cost, self._cost_of_saves):
+                if cost:
+                    costs.enter_context(cost.taking())
             yield
 
     def moved(self) -> None:
@@ -165,7 +173,23 @@ class Checkpointing:
             if self._store.memory and self._saved != step and self.schedules[-1].was_due(before, step):
                 self._copy(self._store.memory, step)
             if asked or self._by_number.was_due(before, step):
-                self._store.save_async(step)
+                with self._cost_of_saves.taking() if self._cost_of_saves else nullcontext():
+                    self._store.save_async(step)
+                self._choose_seconds()
+
+    def _choose_seconds(self) -> None:
+        """Lets as much time pass until the next checkpoint as those so far are worth, on the leader, if it may."""
+        cost = self._cost_of_saves.saved() if self._cost_of_saves else None
+        if cost is None:
+            return
+        # The operator says what it knew when this pod was made, and the launcher restarts programs in their pods.
+        again, losses = self._config.restarts_in_place, self._config.checkpoint.seconds_between_losses
+        losses = min(losses, self._ledger.seconds / again) if again else losses
+        seconds = self._by_time.seconds = interval.seconds_between_saves(cost, losses)
+        told = self._told_seconds
+        if told is None or not told / 2 <= seconds <= 2 * told:
+            self._told_seconds = seconds
+            log.info(interval.describe_saves(seconds, cost, losses))
 
     def _copy(self, memory: Store, step: int) -> None:
         if self._cost is None:

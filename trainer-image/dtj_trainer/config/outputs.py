@@ -3,11 +3,12 @@
 Must not import TensorFlow.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
 
 from dtj_trainer.config.cluster import EVALUATOR, Task
 from dtj_trainer.config.options import Options, directory, option, place, positive, whole
@@ -15,6 +16,7 @@ from dtj_trainer.config.store_url import Location, StorePolicy
 from dtj_trainer.errors import UsageError
 
 DEFAULT_CHECKPOINT_SECONDS = 30.0
+AUTO: Final = "auto"
 SAVED_MODEL = "SavedModel"
 
 
@@ -58,6 +60,13 @@ def _formats(text: str) -> tuple[str, ...]:
                 "--build-arg TFJS=1, or leave the format out (docs/export.md)"
             )
     return tuple(name for name in FORMATS if name in names or name == SAVED_MODEL)
+
+
+def _seconds(text: str) -> float | Literal["auto"]:
+    try:
+        return AUTO if text == AUTO else positive(text)
+    except ValueError as wanted:
+        raise ValueError(f"{wanted}, or {AUTO}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +120,10 @@ class CheckpointPolicy(Options):
         "--checkpoint-every-steps", variable="DTJ_CHECKPOINT_EVERY_STEPS", parse=whole(1), default=None,
         help="save after every N steps",
     )  # fmt: skip
-    given_seconds: float | None = option(
-        "--checkpoint-every-seconds", variable="DTJ_CHECKPOINT_EVERY_SECONDS", parse=positive, default=None,
-        metavar="S", help="save after every S seconds (default: 30, if steps are not given either)",
+    given_seconds: float | Literal["auto"] | None = option(
+        "--checkpoint-every-seconds", variable="DTJ_CHECKPOINT_EVERY_SECONDS", parse=_seconds, default=None,
+        metavar="S", help="save after every S seconds (default: 30, if steps are not given either); auto: chosen by "
+        "what a save costs and how often the job lost a replica",
     )  # fmt: skip
     keep: int = option(
         "--checkpoint-keep", variable="DTJ_CHECKPOINT_KEEP", parse=whole(1), default=3,
@@ -121,11 +131,20 @@ class CheckpointPolicy(Options):
     )  # fmt: skip
     store: StorePolicy
     memory: InMemory | None = None
+    seconds_between_losses: float = math.inf
+    """Of this job, on average, as the operator knows; infinite: it knows of none."""
 
     @property
     def every_seconds(self) -> float | None:
-        """Seconds between two checkpoints; None: only steps count."""
-        return DEFAULT_CHECKPOINT_SECONDS if self.every_steps is None and not self.given_seconds else self.given_seconds
+        """Seconds between two checkpoints, or between the first ones; None: only steps count."""
+        if self.given_seconds == AUTO or (self.every_steps is None and self.given_seconds is None):
+            return DEFAULT_CHECKPOINT_SECONDS
+        return self.given_seconds
+
+    @property
+    def chooses_seconds(self) -> bool:
+        """Whether `every_seconds` changes as `dtj_trainer.checkpoint.interval` says."""
+        return self.given_seconds == AUTO
 
 
 @dataclass(frozen=True, kw_only=True)

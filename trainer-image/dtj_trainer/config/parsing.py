@@ -162,7 +162,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     outputs = Outputs(**args.values(Outputs))
     store = StorePolicy(
         cache=outputs.store_cache or default_cache(),
-        retry_seconds=_retry_seconds(environ),
+        retry_seconds=_seconds_from(environ, "DTJ_STORE_RETRY_SECONDS", DEFAULT_RETRY_SECONDS),
     )
     place = partial(_place, store, environ.get("DTJ_JOB_UID", ""), here.task, _default_output(script, environ))
     config = Config(
@@ -298,7 +298,10 @@ def _place(
 def _checkpoint(args: Arguments, place: _PlaceOf, store: StorePolicy, memory: InMemory | None) -> CheckpointPolicy:
     values = args.values(CheckpointPolicy)
     directory, location = place("checkpoints", values["place"])
-    return CheckpointPolicy(**values, directory=directory, location=location, store=store, memory=memory)
+    losses = _seconds_from(args.environ, "DTJ_SECONDS_BETWEEN_LOSSES", math.inf)
+    return CheckpointPolicy(
+        **values, directory=directory, location=location, store=store, memory=memory, seconds_between_losses=losses
+    )
 
 
 def _tpu_name(environ: Mapping[str, str], strategy: str, here: Cluster) -> str:
@@ -325,10 +328,10 @@ def _number_from(environ: Mapping[str, str], variable: str, otherwise: float) ->
         raise UsageError(f"{variable}={text}: not a number; unset it") from None
 
 
-def _retry_seconds(environ: Mapping[str, str]) -> float:
-    variable = "DTJ_STORE_RETRY_SECONDS"
-    seconds = _number_from(environ, variable, DEFAULT_RETRY_SECONDS)
-    if not 0 < seconds < math.inf:
+def _seconds_from(environ: Mapping[str, str], variable: str, otherwise: float) -> float:
+    """The seconds that a variable holds: a finite number above 0, or else this one."""
+    seconds = _number_from(environ, variable, otherwise)
+    if seconds != otherwise and not 0 < seconds < math.inf:
         raise UsageError(f"{variable}={environ[variable]}: give seconds above 0, or unset it")
     return seconds
 

@@ -7,10 +7,13 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from dtj.api.goodput import HOLDS_NOTHING
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, objects, text
 from dtj.api.names import Env
 from dtj.api.spec import DATA_SERVICE, JobSpec, RestartScope, Role
+from dtj.api.status import JobStatus
+from dtj.api.storage import AUTO
 from dtj.core.manifests.tf_config import Variables
 from dtj.core.platform import Network, Platform, address_of
 from dtj.core.replicas import Replica
@@ -31,6 +34,7 @@ def environment(
     network, directories = platform.network, platform.directories
     checkpoint = spec.checkpoint
     memory = directories.memory(spec, replica)
+    chooses = checkpoint is not None and checkpoint.every_seconds == AUTO
     every_steps = checkpoint.in_memory.every_steps if checkpoint is not None and checkpoint.in_memory else None
     optional = {
         Env.BIND_ADDRESS: platform.bind_address or None,
@@ -44,6 +48,7 @@ def environment(
         Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
         Env.CHECKPOINT_MEMORY_DIR: memory,
         Env.CHECKPOINT_MEMORY_EVERY_STEPS: every_steps if memory is not None else None,
+        Env.SECONDS_BETWEEN_LOSSES: _seconds_between_losses(job.status) if chooses else None,
         Env.ON_NAN: spec.run_policy.on_nan.lower() if spec.run_policy.on_nan is not None else None,
         Env.COMMUNICATION: spec.communication.lower() if spec.communication is not None else None,
         # The launcher waits longer for a lost peer if that comes back in a new pod.
@@ -64,6 +69,15 @@ def environment(
         **_data_service(job, spec, replica, network),
         **tpu,
     }
+
+
+def _seconds_between_losses(status: JobStatus) -> int | None:
+    """The mean time for which the job held nodes until a restart that it had not saved for; None without any."""
+    losses = status.restarts.total - status.restarts.preemption
+    if status.goodput is None or losses <= 0:
+        return None
+    held = sum(seconds for use, seconds in status.goodput.seconds.by_use().items() if use not in HOLDS_NOTHING)
+    return max(1, held // losses)
 
 
 def with_environment(container: JsonObject, environment: Variables) -> JsonObject:
