@@ -181,7 +181,7 @@ def test_another_program_of_the_same_start_repeats_nothing(box: Container) -> No
     [
         b"",
         b"\0" * 16,
-        os.urandom(100),
+        bytes(range(100, 200)),
         ledger._MOMENT.pack(5, 1e9) + b"{}\n",
         ledger._MOMENT.pack(5, 1000.0) + b'{"doing": "training", "since": NaN}\n',
         ledger._MOMENT.pack(5, float("nan")) + b"[]\n",

@@ -83,12 +83,13 @@ def test_the_line_names_the_interval_and_what_it_costs() -> None:
     [
         (2, 14 * 3600, math.sqrt(2 * 2 * 14 * 3600)),
         (2, math.inf, math.sqrt(2 * 2 * 24 * 3600)),
-        (2, 600, 200),
+        (2, 600, math.sqrt(2 * 2 * 600)),
+        (2, 60, 20),
         (0, 600, 10),
         (30, math.inf, 3000),
-        (100, 600, 3600),
+        (100, math.inf, 3600),
     ],
-    ids=["young", "no loss is known", "1 %", "least", "1 % without a loss", "most"],
+    ids=["young", "no loss is known", "many losses", "10 % of many losses", "least", "1 % without a loss", "most"],
 )
 def test_the_time_between_checkpoints_wastes_least_within_what_they_may_cost(
     cost: float, losses: float, seconds: float

@@ -22,6 +22,8 @@ FIRST_STEPS = 10
 """Between two copies until it is known what they cost, and at least."""
 SHARE = 0.01
 """Of the training, which copies may cost, and checkpoints."""
+_MOST_SHARE = 0.1
+"""Of the training, which checkpoints may cost where a job is lost so often that more would be worth it."""
 _SAMPLES = 4
 """Copies that are measured after the first, in which TensorFlow traces."""
 _LEAST_SECONDS, _MOST_SECONDS = 10.0, 3600.0
@@ -39,8 +41,10 @@ def seconds_between_saves(cost: float, losses: float) -> float:
         cost: seconds that the loop waits for one.
         losses: seconds between two losses of a replica; infinite: there was none.
     """
-    best = math.sqrt(2 * cost * (losses if losses < math.inf else _UNKNOWN_SECONDS))
-    return min(_MOST_SECONDS, max(_LEAST_SECONDS, cost / SHARE, best))
+    known = losses < math.inf
+    best = math.sqrt(2 * cost * (losses if known else _UNKNOWN_SECONDS))
+    # Losses that are assumed justify no more than copies in memory may cost.
+    return min(_MOST_SECONDS, max(_LEAST_SECONDS, best, cost / (_MOST_SHARE if known else SHARE)))
 
 
 def describe_saves(seconds: float, cost: float, losses: float) -> str:
