@@ -270,16 +270,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             of_step = own_step(own_model, targets=targets, means=means)
             if seen is not None:
                 seen.add(data, count)
-            # Without a batch nothing is computed, also what needs none, such as how many batches a metric has seen.
-            given = [one for one in tf.nest.flatten(data, expand_composites=True) if one is not None]
-            with (
-                tf.control_dependencies(given),
-                share_of(count),
-                of_step,
-                added_losses(model),
-                stand_ins.unmeasured(owners_of(model)),
-                draws(),
-            ):
+            with share_of(count), of_step, added_losses(model), stand_ins.unmeasured(owners_of(model)), draws():
                 return results.returned(step_function(data))
 
         return model._autoconvert_optionals(step)(data)

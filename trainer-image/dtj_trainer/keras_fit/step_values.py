@@ -120,10 +120,12 @@ def update_mean(original: Callable[..., Any], metric: Any, values: Any, sample_w
         # The batch counts once, also on a replica without examples.
         here.once_a_batch = [*here.once_a_batch, metric]
         place, here.measured = here.measured, here.measured + 1
-        if place < len(here.means) and here.means[place] is Parts.SUM:
-            return original(metric, _of_parts(values, Parts.SUM))
+        sums = place < len(here.means) and here.means[place] is Parts.SUM
+        # How many batches it has seen needs no batch, and TensorFlow would count one more where the data end.
+        with tf.control_dependencies([values]):
+            return original(metric, _of_parts(values, Parts.SUM) if sums else _weighed(values))
     # A weight counts this replica's examples.
-    weighs = sample_weight is None and (of_function or one_number)
+    weighs = sample_weight is None and of_function
     return original(metric, _weighed(values) if weighs else values, sample_weight)
 
 
