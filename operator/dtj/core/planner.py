@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from dtj.core.actions import Decision, Plan
+from dtj.core.actions import Decision, Plan, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.observed import Observed
 from dtj.core.policies import (
@@ -69,9 +69,11 @@ BEFORE_DEADLINES: Final[tuple[Policy, ...]] = (
 
 def go_on_until_a_cause_shows(context: JobContext) -> Decision | None:
     """As if all were well, as long as a replica that lost a peer waits for its cause."""
-    if restart.awaited_until(context) is None:
+    due = restart.awaited_until(context)
+    if due is None:
         return None
-    return name_collision.report_collision(context) or pods.run(context)
+    decision = name_collision.report_collision(context) or pods.run(context)
+    return decision.then(RequeueAfter(context.seconds_until(due)))
 
 
 WHILE_RUNNING: Final[tuple[Policy, ...]] = (
@@ -143,7 +145,6 @@ def plan(observed: Observed, now: datetime) -> Plan:
             decision = decision.then(
                 *deadlines.wake_ups(context),
                 *elastic_members.wake_ups(context),
-                *restart.wake_ups(context),
                 *straggler.wake_ups(context),
                 *admission.look_again(context),
             )

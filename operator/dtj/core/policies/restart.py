@@ -81,14 +81,11 @@ def recover(context: JobContext) -> Decision | None:
 
 def awaited_until(context: JobContext) -> datetime | None:
     """Until when the cause of a loss may show itself: who pays, and whether anybody can, is not known before."""
+    # Few jobs have such an end: which ends are losses is not asked of the others.
+    if not any(_cause_may_show(context, ended) for ended in context.pod_ends):
+        return None
     waited_for = [ended for ended in _losses(context) if _cause_may_show(context, ended)]
     return min((restart_wait.cause_due(ended, context.now) for ended in waited_for), default=None)
-
-
-def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
-    """When to judge replicas that lost a peer, if the cause has not shown by then."""
-    due = awaited_until(context)
-    return (RequeueAfter(context.seconds_until(due)),) if due is not None else ()
 
 
 def restart_if_predecessor_hangs(context: JobContext) -> Decision | None:
