@@ -74,7 +74,7 @@ class Progress:
     """Parts of the model that the user has accepted unchecked."""
     corrupt: Mapping[str, Any] | None = None
     """Why this task started again in place last, if replicas differed: `replicas` and `workers` that are wrong, or may
-    be, the `step` at which it was found, and the first `variable`."""
+    be, the `step` at which it was found, the first `variable`, and the number of the `start` that followed."""
     export: Mapping[str, Any] | None = None
     """The exported model, as `dtj_trainer.export.versions.Bundle` reports it."""
 

@@ -349,6 +349,7 @@ def restore_together(
         return
     copies = Copies(config, strategy, store.memory, waiting=waiting)
     newest, bad, before = copies.find(), copies.given_up(), sys.maxsize
+    in_directory: int | None = None
 
     def look() -> int:
         store.begin()
@@ -360,7 +361,9 @@ def restore_together(
         newest = copies.find(before=0 if in_directory else bad)
         if not newest.step and not in_directory:  # there is no other one
             newest, before = copies.find(), sys.maxsize
-    in_directory = _of_the_leader(config, strategy, store, waiting, look)
+            in_directory = None
+    if in_directory is None:
+        in_directory = _of_the_leader(config, strategy, store, waiting, look)
     if before < sys.maxsize:
         copies.remove(newest.step + 1)
         if config.cluster.leads:

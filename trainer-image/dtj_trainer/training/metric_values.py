@@ -127,17 +127,17 @@ class MetricSums:
         self.size = self._added + self._replicas * self._place
         """How many numbers the vector has."""
 
-    def vector(self, values: Sequence[Tensor]) -> Tensor:
-        """The values of the variables after a batch on this replica: float32, [size]."""
+    def parts(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """The vector of the values of the variables after a batch on this replica, in pieces: float32."""
         if not self._place:
-            return tf.concat([tf.zeros(0), *flat(values)], axis=0)
+            return flat(values)
         added, kept = self._parted(values)
         here = tf.concat([tf.concat(flat(kept), axis=0) * self._signs, [1.0]], axis=0)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         places = tf.one_hot(replica, self._replicas)[:, tf.newaxis]
         # Not a product: zero times infinity is no number.
         kept_here = tf.reshape(tf.where(places > 0, here, 0.0), [-1])
-        return tf.concat([*flat(added), kept_here], axis=0)
+        return [*flat(added), kept_here]
 
     def joined(self, one: Any, other: Any) -> Any:
         """Two vectors as one; also where these numbers are the last of longer vectors, whose others are added."""

@@ -135,8 +135,8 @@ class CompiledObjective:
             sums += [once(one) for one in of_all]
         elif self._default:
             sums += self._default.sums(labels, outputs, self._exact[0].mask)
-        gained = self._metric_sums.vector(self._gained_over_replicas(outputs, labels, weights, inputs))
-        return total, tf.stop_gradient(tf.concat([tf.stack(sums), gained], axis=0))
+        gained = self._metric_sums.parts(self._gained_over_replicas(outputs, labels, weights, inputs))
+        return total, tf.stop_gradient(tf.concat([tf.stack(sums), *gained], axis=0))
 
     def joined(self, one: Any, other: Any) -> Any:
         """The sums of two calls of `loss`, or of several, as one."""
