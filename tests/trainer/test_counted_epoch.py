@@ -1,8 +1,14 @@
-"""What two workers train in the first epoch of a `fit` is counted over both, and compared with what the data hold."""
+"""What is counted in an epoch of a `fit`.
 
+What two workers train in the first one is counted over both, and compared with what the data hold.
+"""
+
+import json
+import subprocess
+import sys
 from pathlib import Path
 
-from trainer.cluster import ran
+from trainer.cluster import DEADLINE, inherited, ran
 
 SCRIPT = """
 import json, os
@@ -58,3 +64,42 @@ def test_an_epoch_of_fewer_examples_than_the_data_hold_is_one_warning_with_both_
     assert lines[found[0] - 1] == "fit an own shard of three"
     assert "all workers together have trained 30 examples in the first epoch, the data hold 45; " in lines[found[0]]
     assert "in the first epoch" not in job["worker-1"].log
+
+
+WITHOUT_LENGTH = """
+import json, sys
+import keras, numpy as np, tensorflow as tf
+
+if "dtj_trainer" in sys.modules:
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+else:
+    strategy = tf.distribute.get_strategy()
+
+def mean_of_squares(labels, outputs):
+    return keras.ops.mean((labels - outputs) ** 2)
+
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), mean_of_squares)
+counted = []
+for batches in (10, 1, 5):
+    data = tf.data.Dataset.from_tensor_slices((np.ones((4 * batches, 2)), np.ones((4 * batches, 1))))
+    model.fit(data.batch(4).filter(lambda *_: True), verbose=0)
+    count = model.optimizer.iterations.value
+    counted.append(sorted({int(one) for one in getattr(count, "values", [count])}))
+with open("counted.json", "w") as file:
+    json.dump(counted, file)
+"""
+
+
+def test_an_optimizer_counts_what_it_counts_on_one_device_where_data_do_not_say_their_length(
+    folder: Path, tmp_path: Path
+) -> None:
+    # With such a loss, the step after the tenth is looked at: here, it finds the end.
+    alone, several = tmp_path / "alone.json", tmp_path / "several.json"
+    script = WITHOUT_LENGTH.replace("counted.json", str(alone))
+    subprocess.run([sys.executable, "-c", script], env=inherited(), check=True, timeout=DEADLINE)
+    ran(folder, script=WITHOUT_LENGTH.replace("counted.json", str(several)), imported=True)
+    assert json.loads(several.read_text()) == json.loads(alone.read_text()) == [[11], [13], [19]]

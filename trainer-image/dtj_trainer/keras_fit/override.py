@@ -356,7 +356,12 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         if seen is not None:
             seen.begin(None if whole else iterator.epoch)
         with _watch.step():
-            outputs = on_batch(iterator) if whole else take(iterator)
+            try:
+                outputs = on_batch(iterator) if whole else take(iterator)
+            except _ENDS:
+                if trains and not model.run_eagerly and model.steps_per_execution == 1:
+                    replica_gradients.count_end(model)
+                raise
         if trains and outputs is not None:
             outputs, not_finite = outputs
             keras_callbacks.losses.replicas(model, not_finite)

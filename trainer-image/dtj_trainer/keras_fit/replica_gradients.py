@@ -6,13 +6,14 @@
 import functools
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, keras3
-from dtj_trainer.compat.optimizers import by_rows, reduced, weights_of
+from dtj_trainer.compat.optimizers import by_rows, count_of, reduced, weights_of
 from dtj_trainer.compat.tensorflow import components, parts_of_replica
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import counted_here, here, part_of_whole, several
@@ -123,7 +124,31 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
             f"and constants alone ({parts[0].op.type}), and each replica would have its own; leave out what depends on "
             "examples or chance, or train on one device"
         )
-    return original(optimizer, grads, trainable_variables)
+    if here.share is None or tf.executing_eagerly():
+        return original(optimizer, grads, trainable_variables)
+    if here.share.graph is tf.compat.v1.get_default_graph():
+        _updated.setdefault(here.trained, WeakSet()).add(optimizer)
+    # The count of its updates needs no gradient: where the data end within the graph, TensorFlow raises it at once or
+    # later, each replica's for itself. See `count_end`.
+    with tf.control_dependencies(_tensors(grads)):
+        return original(optimizer, grads, trainable_variables)
+
+
+_updated: WeakKeyDictionary[Any, WeakSet[Any]] = WeakKeyDictionary()
+"""By model, the optimizers that its step updates whatever it computes."""
+
+
+def count_end(model: Any) -> None:
+    """Counts an update where data end that do not say their length, as the step of Keras does on one device.
+
+    A step of Keras that is a graph gets its batch itself, and raises the counts of its optimizers before it finds that
+    there is none: rates that follow the count go by it. XLA, by which Keras compiles it on an accelerator, does not.
+    """
+    if model.jit_compile or any(one.device_type != "CPU" for one in tf.config.list_logical_devices()):
+        return
+    for optimizer in _updated.get(model, ()):
+        if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            keras3.storage_of(count_of(optimizer)).assign_add(1)
 
 
 def _all_reduce_sum_gradients(original: Any, optimizer: Any, pairs: Any) -> Any:
