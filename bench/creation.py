@@ -26,7 +26,7 @@ from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
-from dtj.core.policies.service import service
+from dtj.core.policies.job_service import service
 from dtj.core.replicas import replicas
 from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess

@@ -59,7 +59,7 @@ CHAPTERS = {
     "All pods or none": (
         "unit/core/test_admission.py",
         "unit/core/test_kueue.py",
-        "unit/core/test_kueue_reporting.py",
+        "unit/core/test_kueue_workload_status.py",
         "unit/core/test_kueue_multikueue.py",
         "unit/core/test_kueue_topology.py",
         "api/test_operator_gangs.py",

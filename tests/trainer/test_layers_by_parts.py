@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import Undivided, accept
-from dtj_trainer.training.drawing import drawing_alike
+from dtj_trainer.training.drawing_alike import drawing_alike
 from dtj_trainer.training.layers import added_times, not_shared
 from dtj_trainer.training.layers_by_parts import look
 from dtj_trainer.training.loss_division import Parts

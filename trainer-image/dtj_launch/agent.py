@@ -22,7 +22,7 @@ from .out_of_memory import out_of_memory_kills
 from .output import TerminationMessage, configure_logs, write
 from .progress import Phase, ProgressStore
 from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
-from .restart_policy import ExitRecord, Policy
+from .restart_in_place import ExitRecord, Policy
 from .signal_relay import Relay
 from .status_client import StatusPoller, status_port
 from .status_server import serve_status

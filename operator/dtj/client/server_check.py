@@ -19,7 +19,7 @@ from dtj.client.checks import Manifest
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.pod import first_pods
 from dtj.core.platform import Platform, platform_of_tfjobs
-from dtj.core.policies.service import service
+from dtj.core.policies.job_service import service
 from dtj.core.policies.tensorboard import tensorboard_pod
 from dtj.kube.gateway import CLAIMS, PODS, SERVICES, Gateway, Resource, Verdict, dry_run, jobs_of
 

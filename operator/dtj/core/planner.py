@@ -26,16 +26,16 @@ from dtj.core.policies import (
     elastic_members,
     goodput,
     invalid,
+    job_service,
     kueue_default_queue,
     kueue_multikueue,
     kueue_queue,
-    kueue_reporting,
+    kueue_workload_status,
     managed_twice,
     name_collision,
     network_policy,
     pods,
     restart,
-    service,
     stale_status,
     stall,
     straggler,
@@ -158,9 +158,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
         # The Service comes last: what becomes of TensorBoard does not wait for one that cannot be deleted.
         *tensorboard.alongside(context, decision),
         *network_policy.after_the_end(context),
-        *service.after_the_end(context),
+        *job_service.after_the_end(context),
         *admission.after_the_end(context),
-        *kueue_reporting.alongside(context, decision),
+        *kueue_workload_status.alongside(context, decision),
     )
 
 
@@ -168,11 +168,11 @@ def _unreadable(context: JobContext) -> Plan:
     """A manifest that this operator cannot read, such as one of a newer version. Kueue gets its quota back."""
     if context.job.status.terminal:
         decision = Decision.of(
-            *clean_pod_policy.stop_pods(context, clean_pod_policy.to_stop(context)), *service.after_the_end(context)
+            *clean_pod_policy.stop_pods(context, clean_pod_policy.to_stop(context)), *job_service.after_the_end(context)
         )
     else:
         decision = kueue_queue.take_back(context) or invalid.keep_out(context, context.problems)
-    return (*decision.actions, *kueue_reporting.alongside(context, decision), *admission.find_unreadable(context))
+    return (*decision.actions, *kueue_workload_status.alongside(context, decision), *admission.find_unreadable(context))
 
 
 def _first(policies: Iterable[Policy], context: JobContext) -> Decision | None:

@@ -18,7 +18,7 @@ from dtj.api.spec import Role
 from dtj.api.status import JobStatus
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
-from dtj.core.policies.service import service as service_of
+from dtj.core.policies.job_service import service as service_of
 from dtj.core.replicas import Replica
 from dtj.core.validity import problems
 

@@ -24,7 +24,7 @@ from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.record_files import RecordFiles
 from dtj_trainer.data.scan import survey
 from dtj_trainer.data.source import diagnosing_data_errors
-from dtj_trainer.data.task_examples import check_inputs
+from dtj_trainer.data.task_inputs import check_inputs
 from dtj_trainer.datasets import Dataset, Split
 from dtj_trainer.errors import UsageError, may_pass
 from dtj_trainer.object_store import data_cache

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer import rng_state
+from dtj_trainer import random_layers
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import NotSaved, storage_reason
@@ -100,7 +100,7 @@ def save(model: Any, serving: Serving, spec: Any, directory: Path, *, job: str) 
     module = tf.Module()
     module.model = model
     # Keras 3 reads them also where nothing is drawn, and leaves those of recurrent layers out of what is saved.
-    module.draws = rng_state.states(model)
+    module.draws = random_layers.states(model)
     draft = new_draft(directory, job=job)
     try:
         tf.saved_model.save(module, str(draft), signatures={SIGNATURE: serve, ONE_EXAMPLE: serve_one})

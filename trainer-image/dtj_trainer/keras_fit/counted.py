@@ -14,7 +14,7 @@ from dtj_trainer.compat import incompatible, private
 from dtj_trainer.compat.tensorflow import components
 from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.keras_fit import pipelines
-from dtj_trainer.keras_fit.stand_ins import rows_of
+from dtj_trainer.keras_fit.replicas_without_examples import rows_of
 
 try:
     from keras.src import tree

@@ -19,7 +19,7 @@ from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
 from dtj_trainer.errors import WorkersDiffer
 from dtj_trainer.keras_fit import counted
-from dtj_trainer.keras_fit.losses import FitLosses, model_of
+from dtj_trainer.keras_fit.nan_losses import FitLosses, model_of
 from dtj_trainer.keras_fit.replica_losses import several
 
 losses: FitLosses

@@ -21,7 +21,7 @@ from dtj_trainer.errors import Undivided, UsageError, accept
 from dtj_trainer.keras_fit.judged import Judged
 from dtj_trainer.keras_fit.replica_losses import divided, looking, noting, own_step
 from dtj_trainer.training import layers_by_parts
-from dtj_trainer.training.drawing import drawing_alike
+from dtj_trainer.training.drawing_alike import drawing_alike
 from dtj_trainer.training.layers import not_shared, separate_losses
 from dtj_trainer.training.loss_division import (
     ChangesModel,

@@ -40,13 +40,13 @@ from dtj_trainer.keras_fit import (
     batches,
     first_batch,
     keras_callbacks,
-    noise,
     pipelines,
     prediction,
+    random_draws,
     replica_gradients,
     replica_losses,
+    replicas_without_examples,
     sharding,
-    stand_ins,
     step_values,
 )
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
@@ -258,7 +258,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     adopt(strategy, owners_of(model))
     _watch.follow(strategy)
 
-    results, draws, equal = Results(model), noise.draws(strategy), False
+    results, draws, equal = Results(model), random_draws.draws(strategy), False
     seen = Counted(model, strategy) if trains and sharding.workers_of(strategy) > 1 else None
     targets: Sequence[Parts] = ()
     means: Sequence[Parts] = ()
@@ -270,7 +270,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             of_step = own_step(own_model, targets=targets, means=means)
             if seen is not None:
                 seen.add(data, count)
-            with share_of(count), of_step, added_losses(model), stand_ins.unmeasured(owners_of(model)), draws():
+            unmeasured = replicas_without_examples.unmeasured(owners_of(model))
+            with share_of(count), of_step, added_losses(model), unmeasured, draws():
                 return results.returned(step_function(data))
 
         return model._autoconvert_optionals(step)(data)
@@ -278,7 +279,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     def one_step(data: Any, *, equal: bool) -> Any:
         whole = gradients_of_whole_batch() if trains else nullcontext()
         with whole, results.noting(owners_of(model)):
-            return strategy.run(of_replica, args=stand_ins.put(strategy, data, equal=equal))
+            return strategy.run(of_replica, args=replicas_without_examples.put(strategy, data, equal=equal))
 
     def on_data(data: Any, *, equal: bool) -> Any:
         return _means(strategy, one_step(data, equal=equal), by_replica=trains)

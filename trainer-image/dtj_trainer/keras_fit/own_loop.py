@@ -21,7 +21,7 @@ from dtj_trainer.distribution.replica_count import one_replica
 from dtj_trainer.errors import Undivided, accept
 from dtj_trainer.keras_fit.first_batch import apart, first_line, leaving_no_trace, of_each_worker, parts_of
 from dtj_trainer.keras_fit.replica_losses import noting_applied, several
-from dtj_trainer.training.drawing import drawing_alike
+from dtj_trainer.training.drawing_alike import drawing_alike
 from dtj_trainer.training.layers_by_parts import undisturbed
 from dtj_trainer.training.loss_division import EXAMPLES, off, part_of, rows_of
 from dtj_trainer.training.weight_update import inner

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, private
-from dtj_trainer.keras_fit import batches, noise, stand_ins
+from dtj_trainer.keras_fit import batches, random_draws, replicas_without_examples
 from dtj_trainer.keras_fit.replica_losses import several
 
 try:
@@ -31,16 +31,17 @@ def make_predict_function(original: Any, model: Any, force: bool = False) -> Non
         return
     reduced = private(keras_trainer, "reduce_per_replica", library="keras")
     concat = private(keras_trainer, "concat", library="keras")
-    draws = noise.draws(strategy)
+    draws = random_draws.draws(strategy)
 
     @tf.autograph.experimental.do_not_convert
     def of_replica(data: Any, count: Any) -> Any:
         with draws():
             outputs = model._autoconvert_optionals(model.predict_step)(data)
-        return tree.map_structure(lambda one: stand_ins.without(one, count), outputs)
+        return tree.map_structure(lambda one: replicas_without_examples.without(one, count), outputs)
 
     def steps(data: Any) -> Any:
-        each = [strategy.run(of_replica, args=stand_ins.put(strategy, one, equal=False)) for one in data]
+        given = [replicas_without_examples.put(strategy, one, equal=False) for one in data]
+        each = [strategy.run(of_replica, args=one) for one in given]
         outputs = [reduced(one, strategy, reduction="concat") for one in each]
         return tree.map_structure(lambda *parts: concat(parts), *outputs) if outputs[1:] else outputs[0]
 

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.source import Source, Stream
-from dtj_trainer.data.task_examples import check_classes
+from dtj_trainer.data.task_inputs import check_classes
 from dtj_trainer.errors import UsageError
 from dtj_trainer.export.saved_model import Serving
 from dtj_trainer.tasks.vocabulary import Vocabulary, most_frequent

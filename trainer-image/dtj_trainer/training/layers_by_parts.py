@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
-from dtj_trainer.training.drawing import drawing_alike
+from dtj_trainer.training.drawing_alike import drawing_alike
 from dtj_trainer.training.loss_division import Parts, agreeing, by_row, off, rows_of, times
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from dtj_trainer.data.open_files import open_files
 from dtj_trainer.data.own_dataset import OwnData
 from dtj_trainer.data.service import FromService
 from dtj_trainer.data.source import Source, diagnosing_data_errors
-from dtj_trainer.data.task_examples import check_inputs, check_labels
+from dtj_trainer.data.task_inputs import check_inputs, check_labels
 from dtj_trainer.errors import Undivided, UsageError, accept
 from dtj_trainer.export.saved_model import Serving
 from dtj_trainer.process.user_function import guarded, load

@@ -60,8 +60,8 @@ def train(run: Run, strategy: Any) -> None:
 
     Raises:
         Preempted: asked to stop; the state is saved.
-        PeerLost: a parameter server is gone: by exit code 75 `dtj_launch.restart_policy` starts the coordinator again,
-            and the operator starts all tasks (docs/adr/0009). The loss of a worker is made good by the others.
+        PeerLost: a parameter server is gone: by exit code 75 `dtj_launch.restart_in_place` starts the coordinator
+            again, and the operator starts all tasks (docs/adr/0009). The loss of a worker is made good by the others.
     """
     config = run.config
     with peer_loss(config):

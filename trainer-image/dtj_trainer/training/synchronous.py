@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_launch.progress import Phase
-from dtj_trainer import rng_state, two_kerases
+from dtj_trainer import random_layers, two_kerases
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.compared_replicas import ComparedReplicas
 from dtj_trainer.checkpoint.manager import Store
@@ -230,7 +230,7 @@ def _check_for_central_storage(model: Any) -> None:
             "strategy CentralStorage: the model has a BatchNormalization, and TensorFlow lets no replica set its "
             "statistics there; leave the layer out, or use strategy Mirrored"
         )
-    if rng_state.states(model):
+    if random_layers.states(model):
         raise UsageError(
             "strategy CentralStorage: the model draws random numbers, as for dropout, and TensorFlow lets no replica "
             "count them there; leave these layers out, or use strategy Mirrored"

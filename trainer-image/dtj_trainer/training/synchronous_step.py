@@ -19,7 +19,7 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.replica_count import one_replica
-from dtj_trainer.rng_state import RngState
+from dtj_trainer.random_layers import RngState
 from dtj_trainer.training.controller import StepResult
 from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.objective import CompiledObjective

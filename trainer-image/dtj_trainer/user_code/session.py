@@ -58,7 +58,7 @@ from dtj_trainer.distribution.stall_watch import (  # noqa: E402
     State,
     sums_begun,
 )
-from dtj_trainer.keras_fit.losses import ReportedLosses  # noqa: E402
+from dtj_trainer.keras_fit.nan_losses import ReportedLosses  # noqa: E402
 from dtj_trainer.user_code.session_start import made_strategy, remove_older_exports, task_context  # noqa: E402
 from dtj_trainer.user_code.session_state import (  # noqa: E402
     adopt_parts,

@@ -20,7 +20,7 @@ from dtj.core.messages import first_few
 from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, Success
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import admission, clean_pod_policy, service, ttl_after_finished
+from dtj.core.policies import admission, clean_pod_policy, job_service, ttl_after_finished
 from dtj.core.policies.clean_pod_policy import seconds_until_given_up, stop_pods, to_stop
 from dtj.core.status import format_deadline, format_time, true_since, without_unreported_progress
 from dtj.core.status_update import counted, write
@@ -79,7 +79,7 @@ def _end(context: JobContext, outcome: Success | Failure, hanging: Collection[Po
     return Decision.write(with_conditions(context, status, desired)).then(
         Emit("Normal" if succeeded else "Warning", outcome.reason, ended.message),
         *_kept(context),
-        *((RequeueAfter(0.0),) if service.drop(context) or admission.end(context) else ()),
+        *((RequeueAfter(0.0),) if job_service.drop(context) or admission.end(context) else ()),
         *ttl_after_finished.kept(context),
     )
 

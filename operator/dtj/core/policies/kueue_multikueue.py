@@ -12,7 +12,7 @@ from dtj.core.actions import Decision, Plan, Update
 from dtj.core.admission import workloads
 from dtj.core.context import JobContext
 from dtj.core.observed import GangObject
-from dtj.core.policies import admission, kueue_priorities, kueue_reporting, ttl_after_finished
+from dtj.core.policies import admission, kueue_priorities, kueue_workload_status, ttl_after_finished
 from dtj.core.policies.invalid import keep_out
 from dtj.core.policies.kueue_queue import ask_why, into_queue, queued_because, take_back
 from dtj.core.policies.name_collision import report_workload_of_others
@@ -30,7 +30,7 @@ _NO_QUEUE: Final = Problem(
 def plan_dispatched(context: JobContext) -> Plan:
     """All that is done about a job in the manager cluster."""
     decision = _dispatch(context)
-    return (*decision.actions, *kueue_reporting.alongside(context, decision))
+    return (*decision.actions, *kueue_workload_status.alongside(context, decision))
 
 
 def _dispatch(context: JobContext) -> Decision:
@@ -57,7 +57,7 @@ def _dispatch(context: JobContext) -> Decision:
 def _queue(context: JobContext) -> Decision:
     api, found = context.gang, context.gang_object
     assert api is not None
-    same = found is not None and kueue_reporting.fits(context, found)
+    same = found is not None and kueue_workload_status.fits(context, found)
     if found is not None and same and workloads.admitted(found):
         return Decision()
     if found is None:

@@ -16,7 +16,7 @@ from dtj.core.messages import MAX_NOTE, cut
 from dtj.core.observed import Flavor, GangApi, GangObject
 from dtj.core.policies import kueue_priorities
 from dtj.core.policies.admission import new_gang
-from dtj.core.policies.kueue_reporting import fits
+from dtj.core.policies.kueue_workload_status import fits
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.pods import check_template
 from dtj.core.policies.suspend import stop_all

@@ -22,8 +22,8 @@ from dtj.core.policies import (
     elastic_members,
     events,
     ignored_fields,
+    job_service,
     network_policy,
-    service,
     stall,
 )
 from dtj.core.policies.invalid import report_invalid
@@ -138,7 +138,7 @@ def _before_pods(context: JobContext) -> tuple[Action, ...]:
     return (
         *network_policy.before_pods(context),
         *_checkpoint_claim(context),
-        *service.before_pods(context),
+        *job_service.before_pods(context),
         *admission.before_pods(context),
     )
 

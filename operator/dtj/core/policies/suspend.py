@@ -9,7 +9,7 @@ from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, DeletePod, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.policies import admission, service
+from dtj.core.policies import admission, job_service
 from dtj.core.replicas import worker_selector
 from dtj.core.status import of_a_new_attempt, ready_text, without_unreported_progress
 from dtj.core.status_update import write
@@ -40,7 +40,7 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
         words = f"stopping {len([pod for pod in context.own if not pod.all_containers_ended])} pods"
         return changed.then(Emit("Normal", why.reason, words), RequeueAfter(0.0))
     stop = (DeletePod(pod.name, pod.uid) for pod in context.own if not pod.terminating)
-    return changed.then(*stop, *service.drop(context))
+    return changed.then(*stop, *job_service.drop(context))
 
 
 def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decision:

@@ -17,7 +17,7 @@ from dtj.core.actions import Action, Create, Delete, Kind
 from dtj.core.context import JobContext
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.manifests.tf_config import may_be_config_map_of
-from dtj.core.policies import clean_pod_policy, replica_services
+from dtj.core.policies import clean_pod_policy, tfjob_replica_services
 
 
 def before_pods(context: JobContext) -> tuple[Action, ...]:
@@ -27,7 +27,7 @@ def before_pods(context: JobContext) -> tuple[Action, ...]:
     A Service of somebody else stays as it is.
     """
     if context.job.form.replica_services:
-        return replica_services.before_pods(context)
+        return tfjob_replica_services.before_pods(context)
     return (*_config_map_before_pods(context), *_service_before_pods(context))
 
 
@@ -39,14 +39,14 @@ def _service_before_pods(context: JobContext) -> tuple[Action, ...]:
     selector = service_selector(context.job, context.attempt)
     if not context.job.owns(found) or (found.selector, found.config_map) == (selector, config_map):
         return ()
-    return (replica_services.selecting(found, selector, config_map=config_map),)
+    return (tfjob_replica_services.selecting(found, selector, config_map=config_map),)
 
 
 def drop(context: JobContext) -> tuple[Action, ...]:
     """Delete the job's Service, if it is there and ours, and the ConfigMap that it names before it. An operator that
     was killed may have made another one that it does not name yet."""
     if context.job.form.replica_services:
-        return replica_services.drop(context)
+        return tfjob_replica_services.drop(context)
     found = context.observed.service
     if found is None or not context.job.owns(found):
         return ()

@@ -17,7 +17,7 @@ import pytest
 from dtj_launch import status_client
 from dtj_launch.options import read
 from dtj_launch.out_of_memory import out_of_memory_kills
-from dtj_launch.restart_policy import ExitRecord, Policy
+from dtj_launch.restart_in_place import ExitRecord, Policy
 from dtj_launch.topology import RestartRole, topology_of
 from support.launched import MEMBER, SOURCE, Launch, cluster_of
 from support.waiting import eventually_true
