@@ -44,8 +44,9 @@ import figures
 from dtj_launch.progress import Progress, ProgressStore
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.data.full_batches import Arrays
+from dtj_trainer.data.worker_shards import distributed
 from dtj_trainer.datasets import digits
-from dtj_trainer.distribution.strategies import distributed, make_strategy
+from dtj_trainer.distribution.strategies import make_strategy
 from dtj_trainer.errors import TrainerError
 from dtj_trainer.process.ending import end_with, leave
 from dtj_trainer.process.sigterm import Termination

@@ -25,7 +25,7 @@ import tensorflow as tf
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.open_files import open_files
-from dtj_trainer.data.source import Share
+from dtj_trainer.data.worker_shards import Share
 from figures import parser, print_machine, print_ratio
 
 BATCH = 64

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from dtj_trainer.data.full_batches import FullBatches
-from dtj_trainer.data.source import Share
+from dtj_trainer.data.worker_shards import Share
 from trainer.data_files import FORMATS, example, numbers_of, opened, picture, taken, write
 
 SOURCES = [*((form, "none") for form in FORMATS), ("csv", "memory"), ("images", "memory")]

@@ -27,7 +27,7 @@ import tensorflow as tf
 from PIL import Image
 
 from dtj_trainer.config.store_url import StorePolicy
-from dtj_trainer.data.source import Share
+from dtj_trainer.data.worker_shards import Share
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store import data_cache
 from trainer.adversaries.judge import CRASH, EQUAL, REFUSED, WRONG, Verdict

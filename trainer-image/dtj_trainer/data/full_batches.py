@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from dtj_trainer.autograph import as_written
 from dtj_trainer.data.shuffling import WINDOW, after_seen, permutation
-from dtj_trainer.data.source import Share, Stream, endless, stream_options
+from dtj_trainer.data.source import Stream, endless, stream_options
+from dtj_trainer.data.worker_shards import Share
 from dtj_trainer.datasets import Dataset
 from dtj_trainer.errors import UsageError
 
@@ -25,7 +26,7 @@ _PART = 64
 
 
 class FullBatches(ABC):
-    """A `dtj_trainer.data.source.Source` over records; also `dtj_trainer.data.source.Divisible`.
+    """A `dtj_trainer.data.source.Source` over records; also `dtj_trainer.data.worker_shards.Divisible`.
 
     Batches run on over the end of an epoch, so every batch is full. A run that resumes skips to its epoch at once, and
     within it over records that are not decoded.
@@ -46,7 +47,7 @@ class FullBatches(ABC):
         """How many parts the records to learn from can be read in, independently of each other."""
 
     @abstractmethod
-    def read_shards(self, numbers: Stream) -> Stream:
+    def read_parts(self, numbers: Stream) -> Stream:
         """The records of the parts with these numbers, in an order that is always the same."""
 
     @abstractmethod
@@ -88,7 +89,7 @@ class FullBatches(ABC):
 
     @as_written
     def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
-        """See `dtj_trainer.data.source.Divisible`."""
+        """See `dtj_trainer.data.worker_shards.Divisible`."""
         first, end = share.rows(batch)
         records = self.records(seen=first_step * batch + offset, seed=seed)
         if share.workers > 1:
@@ -101,7 +102,7 @@ class FullBatches(ABC):
 
     def in_order(self) -> Stream:
         """The records to learn from, as they come, once."""
-        return self.read_shards(tf.data.Dataset.range(self.parts))
+        return self.read_parts(tf.data.Dataset.range(self.parts))
 
     @as_written
     def unordered(self, *, rows: int) -> Stream:
@@ -109,7 +110,7 @@ class FullBatches(ABC):
         numbers = tf.data.Dataset.range(self.parts).shuffle(self.parts).repeat()
         # A window that holds the data many times over would be filled before the first batch is given.
         window = min(WINDOW, self.examples)
-        return endless(self.batched(self.read_shards(numbers).shuffle(window), rows))
+        return endless(self.batched(self.read_parts(numbers).shuffle(window), rows))
 
     def batched(self, records: Stream, rows: int, *, full: bool = True) -> Stream:
         """Batches of decoded records; the last may be smaller unless all are to be full."""
@@ -142,7 +143,7 @@ class Indexed(FullBatches):
         """Runs of neighbours."""
         return -(-len(self.training) // _PART)
 
-    def read_shards(self, numbers: Stream) -> Stream:
+    def read_parts(self, numbers: Stream) -> Stream:
         """See `FullBatches`."""
         training = tf.constant(self.training)
         return numbers.flat_map(

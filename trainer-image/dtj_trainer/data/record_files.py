@@ -62,7 +62,7 @@ class RecordFiles(FullBatches):
     def epoch(self, epoch: Any, seed: Any) -> Stream:
         """Records, shuffled."""
         numbers = permutation(len(self._found.paths), seed=seed, epoch=epoch)
-        records = self.read_shards(tf.data.Dataset.from_tensor_slices(numbers))
+        records = self.read_parts(tf.data.Dataset.from_tensor_slices(numbers))
         return shuffled(records, seed=seed, epoch=epoch)
 
     @property
@@ -78,7 +78,7 @@ class RecordFiles(FullBatches):
         """Files."""
         return len(self._found.paths)
 
-    def read_shards(self, numbers: Stream) -> Stream:
+    def read_parts(self, numbers: Stream) -> Stream:
         """See `FullBatches`."""
         return self._read(self._found, numbers, for_validation=False)
 

@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from dtj_trainer.config.parsing import Config
     from dtj_trainer.data.full_batches import FullBatches
-    from dtj_trainer.data.source import Share, Stream
+    from dtj_trainer.data.source import Stream
+    from dtj_trainer.data.worker_shards import Share
 
 JOURNAL = "data-service"
 """Below the checkpoint directory: what a restarted dispatcher has to know."""
@@ -97,7 +98,7 @@ def _error_of(task: Task, service: ServiceTask, error: Exception) -> TrainerErro
 class FromService:
     """A source whose batches for training come from the data workers; those to be judged by are read here.
 
-    Also `dtj_trainer.data.source.Divisible`: each replica asks for batches of its own size.
+    Also `dtj_trainer.data.worker_shards.Divisible`: each replica asks for batches of its own size.
     """
 
     def __init__(self, source: FullBatches, config: Config) -> None:

@@ -5,8 +5,7 @@ Imports TensorFlow.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -54,32 +53,6 @@ class Source(Protocol):
 
     def validation(self, *, batch: int) -> Stream:
         """All held-out examples once, always in the same order; the last batch may be smaller."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Share:
-    """One worker's part of every global batch."""
-
-    worker: int = 0
-    workers: int = 1
-    replicas: int = 1
-    """On each worker."""
-
-    def rows(self, batch: int) -> tuple[int, int]:
-        """The first row of a global batch that is this worker's, and the first that is not. The first workers get
-        one more each where it does not divide, as TensorFlow does it."""
-        least, more = divmod(batch, self.workers)
-        first = self.worker * least + min(self.worker, more)
-        return first, first + least + (self.worker < more)
-
-
-@runtime_checkable
-class Divisible(Protocol):
-    """A source that can leave out what is other workers' before it costs anything."""
-
-    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
-        """As `Source.batches`, but only the worker's part of each, cut into equal batches for its replicas."""
         ...
 
 

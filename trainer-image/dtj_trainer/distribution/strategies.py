@@ -15,7 +15,6 @@ from dtj_launch.communication import RING
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, WORKER, Address, Cluster
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.data.source import Divisible, Share, Source, Stream
 from dtj_trainer.distribution import tpu
 from dtj_trainer.errors import NotSaved, PeerLost
 
@@ -52,37 +51,6 @@ def make_strategy(config: Config) -> Any:
     return tf.distribute.MultiWorkerMirroredStrategy(
         communication_options=tf.distribute.experimental.CommunicationOptions(implementation=config.communication)
     )
-
-
-def distributed(source: Source, strategy: Any, *, batch: int, seed: int, first_step: int, offset: int = 0) -> Any:
-    """The batches as the strategy takes them: every global batch is divided among the replicas, in order.
-
-    The single CPU of OneDevice takes them as they are: TensorFlow's distributed dataset would copy each through a
-    background thread to where it is already, which took a quarter of the time of a small model's step.
-
-    TensorFlow's own DATA sharding has each worker read and decode every example, and then throws the others' away.
-    """
-    replicas = strategy.num_replicas_in_sync
-    workers = replicas // len(strategy.extended.worker_devices)
-    # Parts of different sizes for the replicas of one worker are left to TensorFlow, which can do that.
-    uneven = workers < replicas and batch % replicas
-    if workers == 1 or uneven or not isinstance(source, Divisible):
-        batches = source.batches(batch=batch, seed=seed, first_step=first_step, offset=offset)
-        return batches if _is_one_cpu(strategy) else strategy.experimental_distribute_dataset(batches)
-
-    def local(context: Any) -> Stream:
-        share = Share(worker=context.input_pipeline_id, workers=workers, replicas=replicas // workers)
-        return source.share_of_batches(batch=batch, seed=seed, first_step=first_step, share=share, offset=offset)
-
-    return strategy.distribute_datasets_from_function(local)
-
-
-def _is_one_cpu(strategy: Any) -> bool:
-    """Whether all batches go to the CPU where they are made."""
-    if not isinstance(strategy, tf.distribute.OneDeviceStrategy):
-        return False
-    (device,) = strategy.extended.worker_devices
-    return bool(tf.DeviceSpec.from_string(device).device_type == "CPU")
 
 
 def _follow_leader(config: Config) -> None:

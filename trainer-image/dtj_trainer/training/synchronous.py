@@ -13,6 +13,7 @@ from dtj_trainer.checkpoint.compared_replicas import ComparedReplicas
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.checkpoint.state import new_counter
 from dtj_trainer.config.nonfinite import SKIP
+from dtj_trainer.data.worker_shards import distributed
 from dtj_trainer.distribution.agreement import (
     agree_on_data,
     ending_together,
@@ -20,7 +21,7 @@ from dtj_trainer.distribution.agreement import (
     of_each_replica,
 )
 from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, limit_seconds
-from dtj_trainer.distribution.strategies import distributed, peer_loss
+from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.watchdog import Watchdog
