@@ -69,7 +69,10 @@ class TFJobForm(Form):
         return dig(spec, "runPolicy", "managedBy") not in (None, "", names.CONTROLLER)
 
     def read(self, spec: JsonObject, annotations: JsonObject) -> Reading:
-        return read.spec_of(spec, annotations)
+        found, problems = read.spec_of(spec, annotations)
+        # The CRD leaves words and ranges to the policy, which a cluster may lack: the rules have its lines.
+        broken = rules.check(name=self.plural, spec=spec) if found is None else ()
+        return found, tuple(map(str, broken)) or problems
 
     def schema(self) -> JsonObject:
         from dtj.api.tfjob import crd  # it is built from types, for which other commands do not wait
