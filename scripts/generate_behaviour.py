@@ -21,7 +21,8 @@ PAGE: Final = "behaviour.md"
 HEAD = """# Behaviour
 
 This page lists what a job does. Each line is the name of a test. *model* is the planner in a model of a cluster.
-*API server* is a real kube-apiserver with simulated pods. *pods* is a real node.
+*API server* is a real kube-apiserver with simulated pods. *pods* is a real node. What any operator can be tried by is
+in [Conformance](conformance.md).
 """
 
 CHAPTERS = {

@@ -227,12 +227,12 @@ def asks_a_cluster(context: click.Context) -> bool:
 
 
 def check_module(words: list[str]) -> None:
-    """A module of the trainer's, with options that it has."""
+    """A module of the trainer's, with options that it has, or of the tests."""
     if words[0] == "dtj_trainer":
         parse([word for word in words[1:] if word != "…"], {})
     else:
-        path = ROOT / "trainer-image" / words[0].replace(".", "/")
-        assert path.exists() or path.with_suffix(".py").exists(), words[0]
+        paths = [ROOT / folder / words[0].replace(".", "/") for folder in ("trainer-image", "tests")]
+        assert any(path.exists() or path.with_suffix(".py").exists() for path in paths), words[0]
 
 
 def check_files(words: list[str]) -> None:
