@@ -1,4 +1,4 @@
-"""What `fit` of a script says in its log: what a user has accepted, and whose `fit` is not adapted."""
+"""What `fit` of a script says of what is accepted, of what several replicas cannot do, and of what is not adapted."""
 
 from pathlib import Path
 
@@ -41,6 +41,48 @@ def test_what_nothing_shows_to_divide_is_trained_if_the_user_names_it(folder: Pa
     log = trained["worker-0"].log
     assert all(f"accepted by --unchecked={name}: fit with 2 replicas: " in log for name in names)
     assert "\ntrained\n" in log
+
+
+STATEFUL = """
+import keras, numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+
+class Built(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.memory, self.out = keras.layers.GRU(3, stateful=True, name="memory"), keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.out(self.memory(x))
+
+x = np.ones((16, 4, 3), "float32")
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    given = keras.Input(batch_shape=(8, 4, 3))
+    whole = keras.Sequential([given, keras.layers.LSTM(3, stateful=True, name="memory"), keras.layers.Dense(1)])
+    parts = Built()
+for model in (whole, parts):
+    model.compile("sgd", "mse")
+    calls = {
+        "fit": lambda: model.fit(x, x[:, 0, :1], batch_size=8, verbose=0),
+        "evaluate": lambda: model.evaluate(x, x[:, 0, :1], batch_size=8, verbose=0),
+        "predict": lambda: model.predict(x, batch_size=8, verbose=0),
+    }
+    for name, call in calls.items():
+        try:
+            call()
+        except Exception as error:
+            print("said", name, type(error).__name__, str(error).partition(";")[0], flush=True)
+"""
+
+
+def test_a_stateful_layer_is_refused_in_one_line_since_replicas_have_parts_of_a_batch(folder: Path) -> None:
+    log = ran(folder, script=STATEFUL, imported=True)["worker-0"].log
+    said = [line for line in log.splitlines() if line.startswith("said ")]
+    each = ["said fit UsageError", "said evaluate UsageError", "said predict UsageError"]
+    assert [line.partition(" the layer ")[0] for line in said] == each * 2
+    assert all("the layer memory of " in line and "takes whole batches" in line for line in said)
 
 
 SECOND = """

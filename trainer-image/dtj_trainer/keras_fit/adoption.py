@@ -115,6 +115,21 @@ def _number(original: Callable[..., Any], variable: Any) -> Any:
     return tf.convert_to_tensor(variable.value).numpy() if copied else original(variable)
 
 
+def check_keeps_nothing_of_batches(model: Any) -> None:
+    """A stateful layer goes on with each example where that one ended which had its place in the batch before.
+
+    Raises:
+        UsageError: the model has one. Replicas have parts of a batch, and Keras would not say what is wrong.
+    """
+    for layer in sublayers(model, recursive=True):
+        if isinstance(layer, keras.layers.RNN) and layer.stateful:
+            raise UsageError(
+                f"the layer {layer.name} of {type(model).__name__} is stateful: it takes whole batches, and goes on "
+                "with the next where each example of the last one ended, but replicas have parts of a batch; leave out "
+                "stateful=True, or train on one device"
+            )
+
+
 def owners_of(model: Any) -> list[Any]:
     """A model and all that it is compiled with or has as an attribute: optimizers and metrics."""
     attributes = [*vars(model).values(), *model.metrics, getattr(model, "optimizer", None)]

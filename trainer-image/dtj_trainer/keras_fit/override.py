@@ -152,6 +152,7 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
             adopt(strategy, owners_of(model))
         original(model, iterator=iterator, data_batch=data_batch)
         return
+    adoption.check_keeps_nothing_of_batches(model)
     if iterator is not None:
         data_batch = _specification(iterator)
         if data_batch is None:

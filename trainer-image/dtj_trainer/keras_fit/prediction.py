@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, private
 from dtj_trainer.keras_fit import batches, random_draws, replicas_without_examples
+from dtj_trainer.keras_fit.adoption import check_keeps_nothing_of_batches
 from dtj_trainer.keras_fit.replica_losses import several
 
 try:
@@ -29,6 +30,7 @@ def make_predict_function(original: Any, model: Any, force: bool = False) -> Non
     if not several(strategy) or (model.predict_function is not None and not force):
         original(model, force)
         return
+    check_keeps_nothing_of_batches(model)
     reduced = private(keras_trainer, "reduce_per_replica", library="keras")
     concat = private(keras_trainer, "concat", library="keras")
     draws = random_draws.draws(strategy)
