@@ -1,6 +1,8 @@
 """Nothing waits forever: data that give no batch end the job, and the worker that is late is named."""
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -237,13 +239,18 @@ def test_data_that_are_never_ready_on_one_task_end_the_job(folder: Path, strateg
 
 def test_who_is_late_is_who_does_not_answer_then_who_has_fewer_batches_then_who_has_not_begun() -> None:
     from dtj_trainer.config.cluster import WORKER, Task
-    from dtj_trainer.distribution.stall_watch import latest
+    from dtj_trainer.distribution.stall_watch import State, latest
+
+    def state(count: int, *, waits: bool) -> State:
+        return State(count=count, waits=waits, doing=f"is at {count}")
 
     one, two, three = (Task(WORKER, index) for index in range(3))
-    assert latest({one: (4, True), two: None, three: (3, True)}) == [two]
-    assert latest({one: (4, True), two: (4, True), three: (3, True)}) == [three]
-    assert latest({one: (4, True), two: (4, False), three: (4, True)}) == [two]
-    assert latest({one: (4, True), two: (4, True)}) == []
+    fourth, third = state(4, waits=True), state(3, waits=True)
+    assert latest({one: fourth, two: None, three: third}) == {two: "does not answer"}
+    assert latest({one: fourth, two: state(4, waits=False), three: third}) == {three: "is at 3"}
+    assert latest({one: fourth, two: state(4, waits=False), three: fourth}) == {two: "is at 4"}
+    assert latest({one: fourth, two: fourth}) == {}
+    assert latest({one: state(4, waits=False), two: state(4, waits=False)}) == {}
 
 
 OF_SCRIPT = """
@@ -299,6 +306,41 @@ def test_data_that_block_on_one_worker_of_a_script_end_the_job_and_name_the_work
     line = "no step was finished for 8 s (--stall-timeout): "
     assert job["worker-1"].last_words == f"{line}{doing}"
     assert job["worker-0"].last_words == f"{line}worker 1 {doing}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first", "limits"),
+    [
+        (["--stall-timeout=8", "--start-timeout=60"], 60, [8, 8, 8]),
+        (["--stall-timeout=90", "--start-timeout=60"], 90, [90, 90, 90]),
+        ([], math.inf, [1800, 4000, 4000]),
+    ],
+)
+def test_without_the_option_a_step_of_a_script_may_take_ten_times_the_longest_one_before_and_the_first_any_time(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], first: float, limits: list[float]
+) -> None:
+    from dtj_trainer.config.parsing import parse
+    from dtj_trainer.distribution import stall_watch
+    from dtj_trainer.process.watchdog import Watchdog
+
+    fed: list[float] = []
+
+    def feed(watch: Watchdog, seconds: float | None = None) -> None:
+        fed.append(watch.seconds if seconds is None else seconds)
+
+    monkeypatch.setattr(Watchdog, "feed", feed)
+    clock = iter([0.0, 30.0, 430.0, 431.0])
+    monkeypatch.setattr(stall_watch, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    watch = stall_watch.loop_watch(
+        parse(arguments, {}), lambda: stall_watch.sums_begun(None, "a step"), kind="-session"
+    )
+    watch.feed()
+    watch.begin()
+    for _ in limits:
+        watch.done()
+    watch.rest()
+    watch.feed()
+    assert fed == [first, *limits]
 
 
 SLOW = """

@@ -13,17 +13,16 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from queue import Empty, Queue
-from typing import Any, NoReturn
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from typing import Any, Self
 
 import tensorflow as tf
 
 from dtj_trainer.compat import tensorflow as compat
-from dtj_trainer.config.cluster import WORKER, Address, Task
+from dtj_trainer.config.cluster import PS, WORKER, Address, Task
 from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.collective_timing import Waiting
@@ -38,70 +37,89 @@ SILENT = "does not answer"
 TALK_SECONDS = 60.0
 """For which a watch that has ended leaves the tasks to tell each other how far they are."""
 _LONGER_AT_MOST = 10.0
+_NO_STEP = "no step was finished for"
 
 
 class Stalled(TrainerError):
     """This task is the one that all wait for."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, order=True)
 class State:
-    """How far a task is."""
+    """How far a task is: of several tasks, the one with the least is late."""
 
     count: int
-    """Batches that its data gave, or sums that it brought its part to: of several tasks, the one with fewer is late."""
-    in_call: bool
-    """Whether it is in a step, or in such a sum."""
-    doing: str
+    """Batches that its data gave, or sums that it brought its part to."""
+    waits: bool
+    """Whether it is in what all do together, such as a step or a sum; also where it may be, and nothing shows it."""
+    doing: str = field(compare=False)
     """How it is shown."""
 
 
-class TaskWatch(Watchdog):
-    """Watches what all tasks do together: if this one ends, it names the task that all wait for."""
+@dataclass(frozen=True)
+class Limit:
+    """How long nothing may move."""
 
-    def __init__(self, config: Config, what: str, seconds: float) -> None:
-        """Args:
-        what: what did not happen.
-        """
-        self.config = config
-        self.what = what
-        self.alone = len(config.cluster.addresses) < 2
-        error = Stalled(what) if self.alone else PeerLost(f"{what}: a task of this job hangs")
-        super().__init__(seconds, error, end=self.end_late)
-
-    def end_late(self) -> None:
-        """Ends the process, in which nothing moves."""
-        raise NotImplementedError
+    what: str
+    """What did not happen, before the number of seconds."""
+    seconds: float
+    _: KW_ONLY
+    first: float = 0.0
+    """What a step may take, if that is more, that traces and compiles, on all workers."""
+    least: float | None = None
+    """If set, a step may take so long, and ten times as long as the longest one before."""
 
 
-class StallWatch(TaskWatch):
-    """Watches the steps of this task; a context manager around the training."""
+class Watch(Watchdog):
+    """Ends this task when nothing moves for too long, and names the task that all wait for.
+
+    It watches from `begin` to `rest`, or as a context manager.
+    """
 
     def __init__(
         self,
         config: Config,
+        limit: Limit,
+        state: Callable[[], State],
         *,
-        batches: Callable[[], int] = lambda: 0,
-        waits: Callable[[], bool] = lambda: False,
-        find_late: Callable[[], Mapping[Task, str]] | None = None,
+        kind: str = "",
+        find_late: Callable[[], Mapping[Any, str]] = dict,
     ) -> None:
         """Args:
-        batches: how many batches the data gave so far, if it is a worker of a collective that watches.
-        waits: whether this task waits for the others outside of its steps.
-        find_late: the tasks that all others wait for, and what each does, where this task alone can tell.
+        state: how far this task is; asked when the limit is over.
+        kind: see `late_tasks`.
+        find_late: those that all others wait for, and what each does, where this task alone can tell.
         """
-        super().__init__(
-            config, f"no step was finished for {config.stall_timeout:g} s (--stall-timeout)", config.stall_timeout
-        )
-        self._batches = batches
-        self._waits = waits
-        self._find_late = find_late
-        self.in_call = False
-        """Whether this task is in a step, and not in a callback or a checkpoint."""
+        self._config, self._limit, self._state = config, limit, state
+        self._kind, self._find_late = kind, find_late
+        self._on, self._longest, self._since = False, 0.0, 0.0
+        self.waits = False
+        """Whether this task is in what all do together."""
+        error = Stalled(limit.what) if _is_alone(config) else PeerLost(limit.what)
+        super().__init__(limit.seconds, error, end=self._end)
 
     def begin(self) -> None:
-        """The first step traces and compiles, on all workers. A tf.data service may never give its first batch."""
-        self.feed(self.seconds if self.config.data.service else max(self.seconds, self.config.start_timeout))
+        """A step begins, or something else that may trace."""
+        self._on, self._since = True, time.monotonic()
+        self.feed(self.seconds if self._longest else max(self.seconds, self._limit.first))
+
+    def done(self) -> None:
+        """A step is done, and the next one begins. Those that follow trace no more."""
+        now = time.monotonic()
+        self._longest, self._since = max(self._longest, now - self._since), now
+        if self._limit.least is not None:
+            self.seconds = max(self._limit.least, round(_LONGER_AT_MOST * self._longest))
+        self.feed()
+
+    def feed(self, seconds: float | None = None) -> None:
+        """Something moved, or may take this many seconds to move; nothing before `begin`, and after `rest`."""
+        if self._on:
+            super().feed(seconds)
+
+    def rest(self) -> None:
+        """Nothing has to move until `begin`."""
+        self._on = False
+        super().rest()
 
     @contextmanager
     def saving(self, seconds: float) -> Iterator[None]:
@@ -110,80 +128,75 @@ class StallWatch(TaskWatch):
         yield
         self.feed()
 
-    def end_late(self) -> None:
-        """Ends the process, and names the task that all wait for."""
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While this task is in what all do together."""
+        self.waits = True
+        yield
+        self.waits = False
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def _end(self) -> None:
         self.ends_within(TALK_SECONDS)
-        batches, in_call = self._batches(), self.in_call or self._waits()
-        if self.config.data.service and in_call:
-            # A service without a data worker is waited for in silence.
-            end_with(PeerLost(f"{self.what}: the tf.data service gives no data"))
-        if self._find_late:
-            here = self.config.cluster.task
-            late = self._find_late() or ({} if in_call else {here: _doing(None, in_call=False)})
-            _end_for(late, self.what, here=here)
-        end_stalled(
-            self.config,
-            self.what,
-            State(count=batches, in_call=in_call, doing=_doing(None if self.alone else batches, in_call=in_call)),
+        # Others may have measured another longest step.
+        later = 0.0 if self._limit.least is None else self.seconds / _LONGER_AT_MOST
+        late = self._find_late() or late_tasks(
+            self._config, self._state(), kind=self._kind, answer_seconds=max(ANSWER_SECONDS, later)
         )
+        what = f"{self._limit.what} {self.seconds:g} s (--stall-timeout)"
+        if doing := late.get(self._config.cluster.task):
+            end_with(Stalled(f"{what}: {doing}"))
+        names = ", ".join(f"{task} {doing}" for task, doing in late.items())
+        end_with(PeerLost(f"{what}: {names or 'a task of this job hangs'}"))
 
 
-def end_stalled(
-    config: Config, what: str, state: State, *, kind: str = "", answer_seconds: float = ANSWER_SECONDS
-) -> NoReturn:
-    """Ends this task, in which nothing moves, with a line that names the task that all wait for.
+def late_tasks(config: Config, state: State, *, kind: str, answer_seconds: float) -> Mapping[Task, str]:
+    """The tasks that all others wait for, and what each does; none where that cannot be told.
 
     Args:
-        what: what did not happen.
         state: how far this task is.
         kind: of the watch, by which tasks compare only what can be compared.
         answer_seconds: how much later another task may see that nothing moves.
     """
-    cluster = config.cluster
-    tasks = cluster.trainers
-    if len(tasks) < 2:
-        end_with(Stalled(f"{what}: {state.doing}"))
+    here, tasks = config.cluster.task, config.cluster.trainers
+    if _is_alone(config):
+        return {here: state.doing}
     if config.strategy != "MultiWorkerMirrored":
-        hosts = cluster.peers(WORKER) if config.strategy == "TPU" else {}
-        _end_for(find_mute(hosts), what, here=cluster.task)
-    found: dict[Task, State | None] = {}
+        return find_silent(config.cluster.peers(WORKER, PS)) or ({} if state.waits else {here: state.doing})
+    found: dict[Task, State | None] = dict.fromkeys(tasks)
     with suppress(tf.errors.OpError):
-        compat.set_key_value(_key(cluster.task, kind), json.dumps(asdict(state)))
+        compat.set_key_value(f"dtj-stall{kind}/{here}", json.dumps(asdict(state)))
     for task in tasks:
-        found[task] = None
         with suppress(tf.errors.OpError):
-            found[task] = State(**json.loads(compat.get_key_value(_key(task, kind), seconds=answer_seconds)))
+            told = compat.get_key_value(f"dtj-stall{kind}/{task}", seconds=answer_seconds)
+            found[task] = State(**json.loads(told))
     with suppress(tf.errors.OpError):
         # The leader keeps these words: it stays until all have read them.
         compat.wait_at_barrier(f"dtj-stall{kind}", seconds=answer_seconds)
-    late = latest({task: None if seen is None else (seen.count, seen.in_call) for task, seen in found.items()})
-    _end_for({task: seen.doing if (seen := found[task]) else SILENT for task in late}, what, here=cluster.task)
+    return latest(found)
 
 
-def find_silent(tasks: Iterable[Task], *, seconds: float = ANSWER_SECONDS) -> Mapping[Task, str]:
-    """Those of other tasks, all TensorFlow servers of this one's cluster, that do not answer within this time."""
-    silent = dict.fromkeys(tasks, SILENT)
+def latest(found: Mapping[Task, State | None]) -> Mapping[Task, str]:
+    """The tasks that the others wait for: those that do not answer, else those with the fewest batches, else those that
+    have not begun the step; none where all are alike.
 
-    def ask(task: Task) -> None:
-        with suppress(tf.errors.OpError), tf.device(task.cpu):
-            tf.raw_ops.Identity(input=here).numpy()
-            answered.put(task)
-
-    # To make it over there would hold the interpreter's lock until that task answers.
-    here = tf.constant(0)
-    answered: Queue[Task] = Queue()
-    for task in silent:
-        threading.Thread(target=ask, args=(task,), name=f"asks {task}", daemon=True).start()
-    until = time.monotonic() + seconds
-    with suppress(Empty):
-        while silent:
-            del silent[answered.get(timeout=max(0.0, until - time.monotonic()))]
-    return silent
+    Args:
+        found: how far each task is; None where it did not answer.
+    """
+    if silent := [task for task, state in found.items() if state is None]:
+        return dict.fromkeys(silent, SILENT)
+    least = min(state for state in found.values() if state)
+    late = {task: state.doing for task, state in found.items() if state == least}
+    return {} if len(late) == len(found) else late
 
 
-def find_mute(tasks: Mapping[Task, Address], *, seconds: float = ANSWER_SECONDS) -> Mapping[Task, str]:
-    """Those whose servers do not greet who connects within this time, as gRPC does. `find_silent` would name all that
-    take part in a step: TensorFlow has a host of a TPU do one thing after the other.
+def find_silent(tasks: Mapping[Task, Address], *, seconds: float = ANSWER_SECONDS) -> Mapping[Task, str]:
+    """Those whose TensorFlow servers do not greet who connects within this time, as gRPC does.
+
+    A computation would wait behind a step: TensorFlow has a host of a TPU do one thing after the other.
     """
 
     def greets(address: Address) -> bool:
@@ -196,177 +209,78 @@ def find_mute(tasks: Mapping[Task, Address], *, seconds: float = ANSWER_SECONDS)
         return {task: SILENT for task, greeted in zip(tasks, answers, strict=True) if not greeted}
 
 
-def sums_begun(waits: Waiting | None, where: str) -> State:
-    """How far a task is that is known by its sums over the replicas alone.
+def _is_alone(config: Config) -> bool:
+    return len(config.cluster.trainers) < 2
+
+
+def step_watch(
+    config: Config,
+    *,
+    batches: Callable[[], int] = lambda: 0,
+    waits: Callable[[], bool] = lambda: False,
+    find_late: Callable[[], Mapping[Task, str]] = dict,
+) -> Watch:
+    """Watches the steps of the trainer's own loop, which says by `Watch.waiting` when it is in them.
 
     Args:
-        waits: counts them; None where the replicas are all in this process.
-        where: how the step is shown.
+        batches: how many batches the data gave so far, if it is a worker of a collective that watches.
+        waits: whether this task waits for the others outside of its steps.
+        find_late: see `Watch`.
     """
-    begun, ended = waits.begun_and_ended if waits else (0, 0)
-    what = "waits for the others" if begun > ended else "waits for its data, or is in the script's own code,"
-    return State(count=begun, in_call=begun > ended, doing=f"{what} in {where}")
+
+    def in_step() -> bool:
+        return watch.waits or waits()
+
+    def state() -> State:
+        count = batches()
+        doing = "waits in a step" if in_step() else "is outside of its steps, as in a callback or a validation"
+        if config.strategy == "MultiWorkerMirrored" and not _is_alone(config):
+            doing += f", after {count} batches of its data"
+        # On a TPU a validation waits for the hosts as well.
+        return State(count=count, waits=in_step() or config.strategy == "TPU", doing=doing)
+
+    def late() -> Mapping[Any, str]:
+        # A service without a data worker is waited for in silence, and may never give its first batch.
+        return {"the tf.data service": "gives no data"} if config.data.service and in_step() else find_late()
+
+    limit = Limit(_NO_STEP, config.stall_timeout, first=0.0 if config.data.service else config.start_timeout)
+    watch = Watch(config, limit, state, find_late=late)
+    return watch
 
 
-def latest(found: Mapping[Task, tuple[int, bool] | None]) -> list[Task]:
-    """The tasks that the others wait for: those that do not answer, else those with the fewest batches, else those that
-    have not begun the step; none where all are alike.
+@contextmanager
+def building(config: Config) -> Iterator[Watch]:
+    """Watches how a model is built, restored and tried; to be entered before the strategy's scope."""
+    begun = 0
 
-    Args:
-        found: of each task the batches that its data gave, and whether it is in a step; None where it did not answer.
-    """
-    if silent := [task for task, state in found.items() if state is None]:
-        return silent
-    least = min(state for state in found.values() if state is not None)
-    late = [task for task, state in found.items() if state == least]
-    return [] if len(late) == len(found) else late
+    def state() -> State:
+        doing = "waits for the others" if watch.waits else user_function.current() or "is at work on it"
+        return State(count=begun, waits=watch.waits, doing=doing)
 
-
-def _end_for(late: Mapping[Task, str], what: str, *, here: Task) -> NoReturn:
-    """Ends this task because of those that are late, and of what each of them does."""
-    if doing := late.get(here):
-        end_with(Stalled(f"{what}: {doing}"))
-    names = ", ".join(f"{task} {doing}" for task, doing in late.items())
-    end_with(PeerLost(f"{what}: {names or 'a task of this job hangs'}"))
-
-
-def _doing(batches: int | None, *, in_call: bool) -> str:
-    """Args:
-    batches: None if they are not counted, as in a job of one process.
-    """
-    what = "waits in a step" if in_call else "is outside of its steps, as in a callback or a validation"
-    return what if batches is None else f"{what}, after {batches} batches of its data"
-
-
-def _key(task: Task, kind: str) -> str:
-    return f"dtj-stall{kind}/{task}"
-
-
-def limit_seconds(config: Config) -> float:
-    """How long data may take to be ready. Of what a default says for steps, nothing follows for data that are read."""
-    stall = config.stall_timeout if config.stall_timeout_given else max(config.stall_timeout, DEFAULT_STALL_SECONDS)
-    return max(stall, config.start_timeout, DEFAULT_STALL_SECONDS if config.data.service else 0)
-
-
-def data_watch(config: Config) -> Watchdog:
-    """Watches what this task does alone: it reads its data, and tries the user's functions."""
-    limit = limit_seconds(config)
-
-    def end() -> None:
-        doing = user_function.current()
-        what = "the model is" if doing and " --model=" in doing else "the data are"
-        end_with(Stalled(f"{what} not ready after {limit:g} s (--stall-timeout){f': {doing}' if doing else ''}"))
-
-    return Watchdog(limit, Stalled(_late("the data are", limit)), end=end)
-
-
-class BuildWatch(TaskWatch):
-    """Watches how a model is built, restored and tried; a context manager around that."""
-
-    def __init__(self, config: Config) -> None:
-        limit = 2 * limit_seconds(config)
-        super().__init__(config, _late("the model is", limit), limit)
-        self._begun = 0
-        self._waits = False
-
-    @contextmanager
-    def building(self) -> Iterator[None]:
-        """While variables are made; enter it before the strategy's scope."""
-        with tf.variable_creator_scope(self._create):
-            yield
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """While this task waits for the others."""
-        self._waits = True
-        yield
-        self._waits = False
-
-    def _create(self, next_creator: Any, **arguments: Any) -> Any:
-        self._begun += 1
-        with self.waiting():
+    def create(next_creator: Any, **arguments: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        with watch.waiting():
             return next_creator(**arguments)
 
-    def end_late(self) -> None:
-        """Ends the process, and names the task that all wait for."""
-        self.ends_within(TALK_SECONDS)
-        doing = "waits for the others" if self._waits else user_function.current() or "is at work on it"
-        state = State(count=self._begun, in_call=self._waits, doing=doing)
-        if self.config.strategy != "MultiWorkerMirrored" and not self._waits:
-            end_with(Stalled(f"{self.what}: {doing}"))
-        end_stalled(self.config, self.what, state, kind="-build")
+    limit = Limit("the model is not ready after", 2 * limit_seconds(config))
+    watch = Watch(config, limit, state, kind="-build")
+    with watch, tf.variable_creator_scope(create):
+        yield watch
 
 
-def _late(what: str, seconds: float) -> str:
-    return f"{what} not ready after {seconds:g} s (--stall-timeout)"
+def loop_watch(config: Config, state: Callable[[], State], *, kind: str, first: float = math.inf) -> Watch:
+    """Watches a loop of the user's.
 
-
-class LoopWatch(TaskWatch):
-    """Watches nothing before `begin`, and after `pause`."""
-
-    ends_stuck_python = False
-
-    def __init__(
-        self, config: Config, state: Callable[[], State], *, kind: str, first_seconds: float = math.inf
-    ) -> None:
-        """Args:
-        state: how far this task is.
-        kind: see `end_stalled`.
-        first_seconds: what the first step may take without `--stall-timeout`.
-        """
-        super().__init__(config, "no step was finished", config.stall_timeout)
-        self._state = state
-        self._kind = kind
-        self._first_seconds = first_seconds
-        self._longest = 0.0
-        self._since = time.monotonic()
-        self._on = self._watches = False
-
-    def begin(self) -> None:
-        """A step begins. The first one traces and compiles, on all workers."""
-        self._on, self._since = True, time.monotonic()
-        if self._longest:
-            self._watches = True
-            self.feed()
-            return
-        given = max(self.config.stall_timeout, self.config.start_timeout)
-        first = given if self.config.stall_timeout_given else self._first_seconds
-        self._watches = first < math.inf
-        if self._watches:
-            self.feed(first)
-
-    def done(self) -> None:
-        """A step is done, and the next one begins."""
-        now = time.monotonic()
-        self._longest = max(self._longest, now - self._since)
-        self._since = now
-        if not self.config.stall_timeout_given:
-            self.seconds = max(self.config.stall_timeout, _LONGER_AT_MOST * self._longest)
-        if self._on:
-            self._watches = True
-            self.feed()
-
-    def moved(self, *, may_take: float = 0.0) -> None:
-        """The step goes on.
-
-        Args:
-            may_take: seconds that what comes now may take in addition.
-        """
-        if self._watches:
-            self.feed(self.seconds + may_take)
-
-    def pause(self) -> None:
-        """No step is under way."""
-        self._on = self._watches = False
-        self.rest()
-
-    def end_late(self) -> None:
-        """Ends the process, and names the task that all wait for."""
-        self.ends_within(TALK_SECONDS)
-        # Others may have measured another longest step.
-        later = 0.0 if self.config.stall_timeout_given else self.seconds / _LONGER_AT_MOST
-        what = f"{self.what} for {self.seconds:.4g} s (--stall-timeout)"
-        end_stalled(self.config, what, self._state(), kind=self._kind, answer_seconds=max(ANSWER_SECONDS, later))
+    Args:
+        first: seconds that the first step may take without `--stall-timeout`.
+    """
+    limit = Limit(_NO_STEP, config.stall_timeout, first=config.start_timeout)
+    if not config.stall_timeout_given:
+        limit = Limit(_NO_STEP, first, least=config.stall_timeout)
+    watch = Watch(config, limit, state, kind=kind)
+    watch.ends_stuck_python = False
+    return watch
 
 
 class FitWatch:
@@ -376,7 +290,7 @@ class FitWatch:
     """
 
     def __init__(self, config: Config) -> None:
-        self._watch = LoopWatch(config, self._state, kind="-fit", first_seconds=config.stall_timeout)
+        self._watch = loop_watch(config, self._state, kind="-fit", first=config.stall_timeout)
         self._strategy: Any = None
         self._waiting: Waiting | None = None
 
@@ -397,15 +311,40 @@ class FitWatch:
     @contextmanager
     def step(self) -> Iterator[None]:
         """While a step, or several in one call, are taken."""
-        if self._waiting is None:
+        with self._watch if self._waiting else nullcontext() as watch:
             yield
-            return
-        self._watch.begin()
-        try:
-            yield
-            self._watch.done()
-        finally:
-            self._watch.pause()
+            if watch:
+                watch.done()
 
     def _state(self) -> State:
         return sums_begun(self._waiting, "a step of fit, evaluate or predict")
+
+
+def sums_begun(waits: Waiting | None, where: str) -> State:
+    """How far a task is that is known by its sums over the replicas alone.
+
+    Args:
+        waits: counts them; None where the replicas are all in this process, or nothing shows it.
+        where: how the step is shown.
+    """
+    begun, ended = waits.begun_and_ended if waits else (0, 0)
+    what = "waits for the others" if begun > ended else "waits for its data, or is in the script's own code,"
+    return State(count=begun, waits=begun > ended or waits is None, doing=f"{what} in {where}")
+
+
+def limit_seconds(config: Config) -> float:
+    """How long data may take to be ready. Of what a default says for steps, nothing follows for data that are read."""
+    stall = config.stall_timeout if config.stall_timeout_given else max(config.stall_timeout, DEFAULT_STALL_SECONDS)
+    return max(stall, config.start_timeout, DEFAULT_STALL_SECONDS if config.data.service else 0)
+
+
+def data_watch(config: Config) -> Watchdog:
+    """Watches what this task does alone: it reads its data, and tries the user's functions."""
+    limit = limit_seconds(config)
+
+    def end() -> None:
+        doing = user_function.current()
+        what = "the model is" if doing and " --model=" in doing else "the data are"
+        end_with(Stalled(f"{what} not ready after {limit:g} s (--stall-timeout){f': {doing}' if doing else ''}"))
+
+    return Watchdog(limit, Stalled("the data are not ready"), end=end)

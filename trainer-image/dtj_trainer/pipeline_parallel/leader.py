@@ -15,7 +15,7 @@ from dtj_trainer.config.cluster import WORKER, Task
 from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import Vote
-from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch
+from dtj_trainer.distribution.stall_watch import building, step_watch
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import PeerLost
 from dtj_trainer.pipeline_parallel.graph_cut import cut
@@ -62,7 +62,7 @@ def train(run: Run) -> None:
     """
     config = run.config
     with peer_loss(config), _heartbeat(run):
-        with BuildWatch(config) as watch, watch.building():
+        with building(config):
             training = _Training(run)
         controller = Controller(
             run, training, training.store,
@@ -70,7 +70,7 @@ def train(run: Run) -> None:
             counter=training.counter,
             course=training.course,
             # Workers may answer and yet not reach each other.
-            watch=StallWatch(config, find_late=training.find_late),
+            watch=step_watch(config, find_late=training.find_late),
             all_tasks_save=False,
         )  # fmt: skip
         training.introduce()
@@ -167,7 +167,7 @@ class _Training:
         )
 
     def find_late(self) -> Mapping[Task, str]:
-        """See `StallWatch`."""
+        """See `Watch`."""
         return self._pipeline.find_late(self._run.config.cluster.task)
 
     def finalize(self) -> None:

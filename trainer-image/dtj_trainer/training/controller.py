@@ -19,7 +19,7 @@ from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.nonfinite import SKIP, workers_of
 from dtj_trainer.distribution.agreement import Vote
-from dtj_trainer.distribution.stall_watch import StallWatch
+from dtj_trainer.distribution.stall_watch import Watch
 from dtj_trainer.training.actions import Action, Pause
 from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.reporting import Reporter, Run, Summaries
@@ -97,7 +97,7 @@ class Controller:
         strategy: Any,
         counter: Any,
         course: Course,
-        watch: StallWatch,
+        watch: Watch,
         actions: Sequence[Action] = (),
         replicas: ComparedReplicas | None = None,
         all_tasks_save: bool = True,
@@ -164,14 +164,12 @@ class Controller:
         run.termination.saves = self._store.enabled
         try:
             with self._watch:
-                self._watch.begin()
                 self._catch_up()
                 batches = iter(stream(self.step))
                 while self.step < self.total_steps:
                     steps, began = self._steps_of_call(), time.monotonic()
-                    self._watch.in_call = True
-                    result = self._inner.run(batches, steps, self._vote)
-                    self._watch.in_call = False
+                    with self._watch.waiting():
+                        result = self._inner.run(batches, steps, self._vote)
                     self._conclude(result, seconds=time.monotonic() - began)
                 self.save()
                 run.progress_store.ledger.enter(Doing.OTHER)

@@ -21,7 +21,7 @@ from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Task
 from dtj_trainer.distribution.agreement import Vote
-from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, find_silent
+from dtj_trainer.distribution.stall_watch import building, find_silent, step_watch
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.training import optimizers, weight_average, weight_update
 from dtj_trainer.training.actions import load_actions
@@ -65,7 +65,7 @@ def train(run: Run, strategy: Any) -> None:
     """
     config = run.config
     with peer_loss(config):
-        with BuildWatch(config) as watch, watch.building():
+        with building(config):
             training = _Training(run, strategy)
         controller = Controller(
             run, training, training.store,
@@ -136,7 +136,7 @@ class _Training:
             self._coordinator.create_per_worker_dataset(lambda: tf.data.Dataset.from_tensors(_worker()).repeat())
         )
         # A worker behind a dead network hangs the coordinator forever: TensorFlow sends it no heartbeat.
-        self.watch = StallWatch(config, find_late=self._find_late)
+        self.watch = step_watch(config, find_late=self._find_late)
 
     @property
     def counter(self) -> Any:
@@ -237,8 +237,8 @@ class _Training:
         )
 
     def _find_late(self) -> Mapping[Task, str]:
-        """See `StallWatch`."""
-        if silent := find_silent(task for task in self._run.config.cluster.addresses if task.role in (WORKER, PS)):
+        """See `Watch`."""
+        if silent := find_silent(self._run.config.cluster.peers(WORKER, PS)):
             return silent
         busy = (Task(WORKER, index) for index, in_call in enumerate(self._in_call.numpy()) if in_call)
         return dict.fromkeys(busy, "waits in a step")

@@ -20,7 +20,7 @@ from dtj_trainer.distribution.agreement import (
     exit_barrier,
     of_each_replica,
 )
-from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, limit_seconds
+from dtj_trainer.distribution.stall_watch import Watch, building, limit_seconds, step_watch
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import leave_report
@@ -60,14 +60,14 @@ def train(run: Run, strategy: Any) -> None:
         ending_together(config, collective=collective),
     ):
         _agree_on_data(run, strategy)
-        with BuildWatch(config) as watch, watch.building():
+        with building(config) as watch:
             training = _Training(run, strategy, watch)
         controller = Controller(
             run, training.inner, training.store,
             strategy=strategy,
             counter=training.step,
             course=training.course,
-            watch=StallWatch(
+            watch=step_watch(
                 config, batches=lambda: training.inner.batches, waits=lambda: training.inner.waits_for_others
             ),
             actions=training.actions,
@@ -120,7 +120,7 @@ def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
 class _Training:
     """The model and all that it is trained by, as of the newest checkpoint."""
 
-    def __init__(self, run: Run, strategy: Any, watch: BuildWatch) -> None:
+    def __init__(self, run: Run, strategy: Any, watch: Watch) -> None:
         config = run.config
         self._run = run
         self._strategy = strategy

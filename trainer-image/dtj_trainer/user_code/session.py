@@ -53,11 +53,7 @@ from dtj_trainer.checkpoint.state import HEADER, new_counter  # noqa: E402
 from dtj_trainer.checkpoint.state import State as Saved  # noqa: E402
 from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
 from dtj_trainer.distribution.agreement import Vote, agree_on_vote, ending_together, exit_barrier  # noqa: E402
-from dtj_trainer.distribution.stall_watch import (  # noqa: E402
-    LoopWatch,
-    State,
-    sums_begun,
-)
+from dtj_trainer.distribution.stall_watch import State, loop_watch, sums_begun  # noqa: E402
 from dtj_trainer.keras_fit.nan_losses import ReportedLosses  # noqa: E402
 from dtj_trainer.user_code.session_start import made_strategy, remove_older_exports, task_context  # noqa: E402
 from dtj_trainer.user_code.session_state import (  # noqa: E402
@@ -130,7 +126,7 @@ class Session:
         self._weights = FiniteWeights(())
         self._replicas: ComparedReplicas | None = None
         self._waiting = collective_timing.of(strategy, counts=True) if self._collective else None
-        self._watch = LoopWatch(config, self._state, kind="-session")
+        self._watch = loop_watch(config, self._state, kind="-session")
         self._own_part = ComputeTimer()
         self._checkpoints = self._checkpointing(None)
         self._calls, self._calls_until, self._agreed_at = 0, 1, time.monotonic()
@@ -259,7 +255,7 @@ class Session:
             self._save_last()
             self._ledger.enter(Doing.OTHER)
         finally:
-            self._watch.pause()
+            self._watch.rest()
         self._context.termination.saves = False
 
     def advance(self, steps: int = 1) -> None:
@@ -300,7 +296,7 @@ class Session:
             metrics: whatever float() takes; for one that is shown, the device is waited for. One of the name `loss`
                 has to be finite: else the training ends, about half a second later and before it is saved.
         """
-        self._watch.moved()
+        self._watch.feed()
         self._report(metrics, epoch=epoch, batch_size=batch_size)
 
     def _report(
@@ -329,9 +325,9 @@ class Session:
             )
         from dtj_trainer.keras_fit import own_loop
 
-        self._watch.moved()
+        self._watch.feed()
         own_loop.check(self.strategy, step, batch, unchecked=self._context.config.unchecked)
-        self._watch.moved()
+        self._watch.feed()
 
     def callback(self, *, batch_size: int | None = None) -> DTJCallback:
         """For `fit` of either Keras: counts its batches as steps, saves, stops and shows as `steps` and `report` do."""
@@ -375,8 +371,8 @@ class Session:
         step, total = self._counters
         step.assign(self.step)
         total.assign(self._checkpoints.total_steps or 0)
-        self._watch.moved(may_take=seconds)
-        yield
+        with self._watch.saving(seconds):
+            yield
 
     def _agree(self) -> Vote:
         """What all tasks do now, and after how many calls they ask again."""
@@ -450,7 +446,7 @@ class _FitCallback(DTJCallback):
         self._session._watch.begin()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._session._watch.moved()
+        self._session._watch.feed()
 
     def _implements_test_batch_hooks(self) -> bool:
         return True
@@ -471,7 +467,7 @@ class _FitCallback(DTJCallback):
     def on_train_end(self, logs: Any = None) -> None:
         self._session._save_last()
         super().on_train_end(logs)
-        self._session._watch.pause()
+        self._session._watch.rest()
 
     def _report(self, logs: Any) -> None:
         numbers = {name: value for name, value in (logs or {}).items() if not isinstance(value, Mapping)}
