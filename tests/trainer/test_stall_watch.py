@@ -1,5 +1,6 @@
 """Nothing waits forever: data that give no batch end the job, and the worker that is late is named."""
 
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -251,6 +252,17 @@ def test_who_is_late_is_who_does_not_answer_then_who_has_fewer_batches_then_who_
     assert latest({one: fourth, two: state(4, waits=False), three: fourth}) == {two: "is at 4"}
     assert latest({one: fourth, two: fourth}) == {}
     assert latest({one: state(4, waits=False), two: state(4, waits=False)}) == {}
+
+
+def test_an_evaluator_does_not_wait_for_the_workers() -> None:
+    from dtj_trainer.config.cluster import EVALUATOR, Task
+    from dtj_trainer.config.parsing import parse
+    from dtj_trainer.distribution.stall_watch import State, late_tasks
+
+    task = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "evaluator", "index": 0}}
+    config = parse(["--script=train.py", "--strategy=MultiWorkerMirrored"], {"TF_CONFIG": json.dumps(task)})
+    state = State(count=0, waits=True, doing="is in a step")
+    assert late_tasks(config, state, kind="", answer_seconds=1) == {Task(EVALUATOR, 0): "is in a step"}
 
 
 OF_SCRIPT = """

@@ -22,7 +22,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from dtj_trainer.compat import tensorflow as compat
-from dtj_trainer.config.cluster import PS, WORKER, Address, Task
+from dtj_trainer.config.cluster import EVALUATOR, PS, WORKER, Address, Task
 from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.collective_timing import Waiting
@@ -210,7 +210,7 @@ def find_silent(tasks: Mapping[Task, Address], *, seconds: float = ANSWER_SECOND
 
 
 def _is_alone(config: Config) -> bool:
-    return len(config.cluster.trainers) < 2
+    return config.cluster.task.role == EVALUATOR or len(config.cluster.trainers) < 2
 
 
 def step_watch(
