@@ -244,3 +244,16 @@ def test_a_checkpoint_of_a_compiled_model_holds_its_optimizer(folder: Path, stra
     learned("twice", 3)
     assert at_once.startswith("8 ")
     assert learned("twice", 8) == at_once
+
+
+WITHOUT_KERAS = """
+import dtj_trainer
+
+with dtj_trainer.session() as s:
+    for _ in s.steps(2):
+        pass
+"""
+
+
+def test_a_script_need_not_import_keras(folder: Path) -> None:
+    assert "step 2/2" in ran(folder, script=WITHOUT_KERAS)["worker-0"].log

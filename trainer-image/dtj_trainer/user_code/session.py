@@ -44,6 +44,9 @@ from dtj_trainer.training.stepping import steps_within
 environment.prepare(os.environ)
 
 
+# Before what follows: its import may install `keras_fit.override`, which imports some of that.
+import keras  # noqa: E402, F401
+
 from dtj_trainer import two_kerases  # noqa: E402
 from dtj_trainer.checkpoint.checkpointing import Checkpointing, restore_together  # noqa: E402
 from dtj_trainer.checkpoint.compared_replicas import ComparedReplicas  # noqa: E402
