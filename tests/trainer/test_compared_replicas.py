@@ -31,7 +31,7 @@ class Flips:
         Path("flipped").touch()
         one = {variable}.value.values[{component}]
         values = one.numpy()
-        values.view("int32").flat[0] ^= 8
+        values.view("int32").flat[0] {flip}
         one.assign(values)
 
 def actions():
@@ -62,9 +62,11 @@ def model():
 OWN_ARGUMENTS = ("--model=mine:model", "--data=mine:data", "--batch-size=16", "--epochs=5")
 
 
-def flips(variable: str = WEIGHT, *, step: int = 45, task: int = 0, component: int = 0) -> Mapping[str, str]:
+def flips(
+    variable: str = WEIGHT, *, step: int = 45, task: int = 0, component: int = 0, flip: str = "^= 8"
+) -> Mapping[str, str]:
     """A file with an action that flips a bit in what one replica holds, once."""
-    return {"flips.py": FLIPS.format(variable=variable, step=step, task=task, component=component)}
+    return {"flips.py": FLIPS.format(variable=variable, step=step, task=task, component=component, flip=flip)}
 
 
 def corrupt(job: Job, name: str) -> Mapping[str, Any]:
@@ -105,6 +107,13 @@ def test_of_two_replicas_both_are_suspects_and_the_run_resumes_before_the_flip(
         assert named in job["worker-0"].log
         assert job.start().wait() == {"worker-0": 0}
     assert tensors(job.checkpoints / "ckpt-90") == tensors(mirrored.checkpoints / "ckpt-90")
+
+
+def test_a_flip_that_leaves_no_finite_number_is_no_fault_of_the_model(folder: Path) -> None:
+    more = options("Mirrored", "--logical-cpus=2", *FLIPPED)
+    job = ran(folder, code=75, files=flips(step=50, flip="|= 0x7F800000"), **more)
+    assert corrupt(job, "worker-0")["step"] == 50
+    assert job.newest_checkpoint == 40
 
 
 def test_of_three_workers_the_wrong_one_is_named_and_all_start_again(folder: Path) -> None:
@@ -208,7 +217,7 @@ def test_replicas_that_differ_when_they_are_compared_first_are_compared_no_more(
     monkeypatch.setattr(compared_replicas, "_is_alike", lambda variable: True)
     monkeypatch.setattr(compared_replicas, "numbers_of_each_replica", lambda *_: tf.constant([next(found)]))
     config: Any = SimpleNamespace(
-        cluster=SimpleNamespace(leads=True, trainers=()), strategy="Mirrored", compare_steps=None
+        cluster=SimpleNamespace(leads=True, trainers=()), strategy="Mirrored", compare_steps=None, looks_often=False
     )
     replicas = compared_replicas.ComparedReplicas(
         config, SimpleNamespace(num_replicas_in_sync=2), [("dense/kernel", None)]

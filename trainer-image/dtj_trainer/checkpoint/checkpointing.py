@@ -25,7 +25,15 @@ from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.nonfinite import last_words, on_which, workers_of
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import KEY_VALUE_SECONDS, Vote, of_each_replica
-from dtj_trainer.errors import NotFinite, NotSaved, PeerLost, Preempted, TrainerError, WorkersDiffer
+from dtj_trainer.errors import (
+    NotFinite,
+    NotSaved,
+    PeerLost,
+    Preempted,
+    ReplicasDiffer,
+    TrainerError,
+    WorkersDiffer,
+)
 from dtj_trainer.periodic import Every, EverySteps
 from dtj_trainer.process.environment import cpu_limit
 
@@ -252,8 +260,10 @@ class Checkpointing:
         *,
         workers: Sequence[str] = (),
         is_exact: bool = True,
-    ) -> NotFinite:
+    ) -> NotFinite | ReplicasDiffer:
         """How a loop ends that must not go on; waits for the checkpoint that is being written, which is finite.
+
+        All tasks have to call it together. Where replicas differ, that is the cause, and not the model.
 
         Args:
             what: `the loss is`, `the weights are`.
@@ -262,6 +272,8 @@ class Checkpointing:
             is_exact: whether it is this step, and not one before it.
         """
         self._settle()
+        if self._replicas and (differing := self._replicas.differing(step)):
+            return differing
         path = self._store.newest_path if self._store else None
         total = 1 if self._strategy is None else self._strategy.num_replicas_in_sync
         workers = workers or workers_of(self._config.cluster, replicas, total=total)
