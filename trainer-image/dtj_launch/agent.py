@@ -130,7 +130,7 @@ class Launcher:
             self._starts += 1
             if found := self._words.corrupt:
                 # The same step may be found again: with the number of the start it is another finding.
-                os.environ[CORRUPT_VARIABLE] = json.dumps({**json.loads(found), "start": self._starts})
+                os.environ[CORRUPT_VARIABLE] = json.dumps({**found, "start": self._starts})
                 restart = replace(restart, why="replicas differ")
             wait = f"after {restart.pause:g} s" if restart.pause else "at once"
             log.info(

@@ -8,6 +8,7 @@ import os
 import select
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from . import logs
 from .errors import CORRUPT
@@ -56,14 +57,14 @@ class TerminationMessage:
                 pass
 
     @property
-    def corrupt(self) -> str:
-        """What a program that has ended left of replicas that differ, as JSON; nothing where it left nothing."""
-        if not self._there:
-            return ""
-        with suppress(OSError, ValueError, LookupError, TypeError), open(self._path, "rb") as file:
-            found = json.loads(file.read(_MESSAGE_BYTES).splitlines()[-1])[CORRUPT]
-            return json.dumps(found) if isinstance(found, dict) else ""
-        return ""
+    def corrupt(self) -> dict[str, Any]:
+        """What a program that has ended left of replicas that differ; nothing where it left nothing."""
+        if self._there:
+            with suppress(OSError, ValueError, LookupError, TypeError), open(self._path, "rb") as file:
+                found = json.loads(file.read(_MESSAGE_BYTES).splitlines()[-1])[CORRUPT]
+                if isinstance(found, dict):
+                    return found
+        return {}
 
     def leave(self, text: str) -> None:
         """Writes them, unless the program has written its own."""

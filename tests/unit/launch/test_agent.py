@@ -223,17 +223,17 @@ def _catches_sigterm(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ('a line\n{"corrupt": {"step": 3}}\n', '{"step": 3}'),
-        ('{"corrupt": [3]}', ""),
-        ('{"progress": {}}', ""),
-        ("3", ""),
-        ("a line", ""),
-        ("", ""),
+        ('a line\n{"corrupt": {"step": 3}}\n', {"step": 3}),
+        ('{"corrupt": [3]}', {}),
+        ('{"progress": {}}', {}),
+        ("3", {}),
+        ("a line", {}),
+        ("", {}),
     ],
 )
 def test_only_an_object_in_the_last_line_of_the_last_words_says_that_replicas_differ(
-    tmp_path: Path, words: str, found: str
+    tmp_path: Path, words: str, found: dict[str, int]
 ) -> None:
     (tmp_path / "words").write_text(words)
     assert TerminationMessage(str(tmp_path / "words")).corrupt == found
-    assert TerminationMessage(str(tmp_path / "none")).corrupt == ""
+    assert TerminationMessage(str(tmp_path / "none")).corrupt == {}

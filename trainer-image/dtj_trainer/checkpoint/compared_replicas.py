@@ -20,12 +20,9 @@ _STRATEGIES = ("Mirrored", "MultiWorkerMirrored")
 class ComparedReplicas:
     """The variables of a training of which each replica has a copy that it updates by itself, as all others do."""
 
-    def __init__(
-        self, config: Config, strategy: Any, variables: Iterable[tuple[str, Any]], *, often: bool = False
-    ) -> None:
+    def __init__(self, config: Config, strategy: Any, variables: Iterable[tuple[str, Any]]) -> None:
         """Args:
         variables: tf.Variables with their names. Those that differ by design, or are on one device, are left out.
-        often: whether it is asked so often that a trace pays.
         """
         self._cluster = config.cluster
         self._strategy = strategy
@@ -33,7 +30,8 @@ class ComparedReplicas:
         self._variables = [each for each in variables if _is_alike(each[1])] if several else []
         self._compares = bool(self._variables) and config.compare_steps != 0
         # A trace within each replica could take the copy of the first one for that of another.
-        self._look = tf.function(self._of_all_variables, autograph=False) if often else self._of_all_variables
+        traced = tf.function(self._of_all_variables, autograph=False)
+        self._look = traced if config.looks_often else self._of_all_variables
         self.begins = self._compares
         """Whether nothing was compared yet: the first step shows whether replicas can be compared."""
 

@@ -140,10 +140,8 @@ class _Training:
         seen = SeenExamples(run, course, step=self.step, total_steps=total)
         names, weights = variable_names.of_training(model, optimizer, remembered), two_kerases.variables(model.weights)
         state = seen.state(names, weights=weights, optimizer=remembered)
-        self.replicas = ComparedReplicas(
-            config, strategy, zip((*names["weights"], *names["optimizer"]), (*weights, *remembered), strict=True),
-            often=config.looks_often,
-        )  # fmt: skip
+        named = zip((*names["weights"], *names["optimizer"]), (*weights, *remembered), strict=True)
+        self.replicas = ComparedReplicas(config, strategy, named)
         self.store = Store.of(state, config.checkpoint, writes=config.cluster.leads)
         self.course = seen.restore(self.store, strategy, waiting=watch.waiting)
         self._learning = made.over(self.course.total_steps).description

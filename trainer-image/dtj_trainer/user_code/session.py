@@ -204,7 +204,6 @@ class Session:
         self._replicas = ComparedReplicas(
             self._context.config, self.strategy,
             [(f"{name}/{each}", one) for name, pairs in variables.items() for each, one in pairs],
-            often=self._context.config.looks_often,
         )  # fmt: skip
         step, total = self._counters
         return Saved(
