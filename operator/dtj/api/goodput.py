@@ -14,7 +14,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from dtj.api.json import fields_of
-from dtj.api.lenient import LenientModel, part_of_message, readable
+from dtj.api.lenient import LenientModel, Time, part_of_message, readable
 
 _MAX_STEPS: Final = 2**53
 _MAX_SECONDS: Final = 10**11
@@ -22,7 +22,6 @@ _MAX_SECONDS: Final = 10**11
 
 _Seconds = Annotated[int, Field(ge=0, le=_MAX_SECONDS)]
 _Steps = Annotated[int, Field(ge=0, le=_MAX_STEPS)]
-_Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 class Use(StrEnum):
@@ -41,8 +40,17 @@ class Use(StrEnum):
     OTHER = "other"
 
 
-TOLD: Final = frozenset(Use) - {Use.QUEUED, Use.STALLED, Use.SUSPENDED, Use.OTHER}
-"""What a trainer measures; the operator knows the rest."""
+TOLD: Final = (
+    Use.CHECKPOINTING,
+    Use.VALIDATING,
+    Use.INPUT,
+    Use.REPEATED,
+    Use.TRAINING,
+    Use.RECOVERING,
+    Use.STARTING,
+)
+"""What a trainer measures; the operator knows the rest. In this order its seconds count where they are more than have
+passed: the start of a container passes before its pods are ready, and counts then already."""
 
 HOLDS_NOTHING: Final = (Use.QUEUED, Use.SUSPENDED)
 """While a job holds no nodes: this time counts neither for nor against it."""
@@ -85,17 +93,41 @@ class Seconds(LenientModel):
         """The lifetime that they add up to."""
         return sum(self.by_use().values())
 
+    @property
+    def held(self) -> int:
+        """Those in which the job could have held nodes."""
+        return sum(number for use, number in self.by_use().items() if use not in HOLDS_NOTHING)
 
-class Counted(LenientModel):
-    """How far the answers of the trainer are counted: the next one counts from there on."""
 
-    pod: str = Field(default="", max_length=253, description="pod is the pod that answered.")
-    at: _Time = Field(default="", max_length=32, description="at is when its answer was counted (RFC 3339).")
+class Sums(LenientModel):
+    """What a trainer answers of the time since its container began, in whole seconds; only of :data:`TOLD`."""
+
     seconds: Seconds = Field(
         default=Seconds(), description="seconds is what of its sums is counted. They begin at 0 in each container."
     )
     first_step: _Steps | None = Field(default=None, description="firstStep is the step that its container began at.")
     repeated_steps: _Steps = Field(default=0, description="repeatedSteps is how many steps it has taken again.")
+
+    @classmethod
+    def from_object(cls, raw: object) -> Sums | None:
+        """Read the answer of a pod, field by field. What is not valid counts as missing; None without any second."""
+        answer = fields_of(raw)
+        told = {use: _whole(number) for use, number in fields_of(answer.get("seconds")).items() if use in TOLD}
+        if not any(told.values()):
+            return None
+        return cls.model_validate(readable(cls, {**answer, "seconds": told}))
+
+    @classmethod
+    def from_message(cls, message: str) -> Sums | None:
+        """Read the last report in the termination message of a pod; None if it holds none."""
+        return cls.from_object(part_of_message(message, "progress"))
+
+
+class Counted(Sums):
+    """How far the answers of the trainer are counted: the next one counts from there on."""
+
+    pod: str = Field(default="", max_length=253, description="pod is the pod that answered.")
+    at: Time = Field(default="", max_length=32, description="at is when its answer was counted (RFC 3339).")
     step: _Steps | None = Field(default=None, description="step is the last step that is known.")
 
 
@@ -120,29 +152,7 @@ class Goodput(LenientModel):
     counted: Counted | None = Field(
         default=None, description="counted is how far the answers of the trainer are counted."
     )
-    updated_at: _Time = Field(default="", max_length=32, description="updatedAt is when this was computed (RFC 3339).")
-
-
-class Sums(LenientModel):
-    """What a trainer answers of the time since its container began, in whole seconds; only of :data:`TOLD`."""
-
-    seconds: Seconds = Seconds()
-    first_step: _Steps | None = None
-    repeated_steps: _Steps = 0
-
-    @classmethod
-    def from_object(cls, raw: object) -> Sums | None:
-        """Read the answer of a pod, field by field. What is not valid counts as missing; None without any second."""
-        answer = fields_of(raw)
-        told = {use: _whole(number) for use, number in fields_of(answer.get("seconds")).items() if use in TOLD}
-        if not any(told.values()):
-            return None
-        return cls.model_validate(readable(cls, {**answer, "seconds": told}))
-
-    @classmethod
-    def from_message(cls, message: str) -> Sums | None:
-        """Read the last report in the termination message of a pod; None if it holds none."""
-        return cls.from_object(part_of_message(message, "progress"))
+    updated_at: Time = Field(default="", max_length=32, description="updatedAt is when this was computed (RFC 3339).")
 
 
 def _whole(value: object) -> int:

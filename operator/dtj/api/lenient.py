@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from dtj.api.json import fields_of
 from dtj.api.printable import one_line, printable
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""A moment as metav1.Time writes it (RFC 3339)."""
 
 _MAX_MESSAGE_LENGTH: Final = 12 * 1024
 """Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""

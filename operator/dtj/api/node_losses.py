@@ -7,12 +7,11 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from dtj.api.json import fields_of
-from dtj.api.lenient import LenientModel, PodWords, part_of_message, readable
+from dtj.api.lenient import LenientModel, PodWords, Time, part_of_message, readable
 from dtj.api.names import DNS_SUBDOMAIN
 
 MAX_NODES: Final = 16
 _MAX_STEP: Final = 2**53
-_Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 _HostName = Annotated[str, StringConstraints(max_length=63)]
 
 
@@ -21,7 +20,7 @@ class NodeLosses(LenientModel):
 
     node: str = Field(default="", max_length=253, pattern=DNS_SUBDOMAIN, description="node is the name of the node.")
     count: int = Field(default=0, ge=0, description="count is the number of losses.")
-    last_time: _Time = Field(default="", max_length=32, description="lastTime is the time of the latest (RFC 3339).")
+    last_time: Time = Field(default="", max_length=32, description="lastTime is the time of the latest (RFC 3339).")
 
 
 MAX_WORKERS_NAMED: Final = 64

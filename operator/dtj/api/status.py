@@ -13,13 +13,10 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringC
 
 from dtj.api.goodput import Goodput
 from dtj.api.json import JsonObject, fields_of
-from dtj.api.lenient import LenientModel, PodWords, part_of_message, readable
+from dtj.api.lenient import LenientModel, PodWords, Time, part_of_message, readable
 from dtj.api.names import Condition
 from dtj.api.node_losses import MAX_NODES, Corrupt, NodeLosses
 from dtj.api.printable import one_line
-
-_Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-"""A moment as metav1.Time writes it (RFC 3339)."""
 
 MAX_CONDITION_MESSAGE: Final = 32_768
 """As in metav1.Condition."""
@@ -51,7 +48,7 @@ class ConditionStatus(LenientModel):
     message: str = Field(
         default="", max_length=MAX_CONDITION_MESSAGE, description="message describes what happened and what to do."
     )
-    last_transition_time: _Time = Field(
+    last_transition_time: Time = Field(
         default="", description="lastTransitionTime is the time of the last change of status (RFC 3339)."
     )
     observed_generation: int = Field(
@@ -99,7 +96,7 @@ class ReplicaStatus(LenientModel):
         description="replacedIndexes lists the replicas that were replaced on their own in this attempt, such as "
         "0-1,3.",
     )
-    restarting: dict[str, _Time] = Field(
+    restarting: dict[str, Time] = Field(
         default={},
         max_length=10_000,
         description="restarting is when the next pod of a replica that is replaced on its own is due, by index.",
@@ -177,7 +174,7 @@ class Progress(PodWords):
     last_checkpoint_step: int | None = Field(
         default=None, ge=0, le=MAX_INTEGER, description="lastCheckpointStep is the step of the newest checkpoint."
     )
-    last_checkpoint_time: _Time = Field(
+    last_checkpoint_time: Time = Field(
         default="",
         max_length=32,
         description="lastCheckpointTime is when the operator first saw that step there (RFC 3339).",
@@ -229,7 +226,7 @@ class Progress(PodWords):
         description="text is the progress for people: 24%, or step 1200 if the total is unknown, the phase before the "
         "first step, and done when the replica that decides has completed.",
     )
-    updated_at: _Time = Field(
+    updated_at: Time = Field(
         default="",
         max_length=32,
         description="updatedAt is when the training last advanced (RFC 3339).",
@@ -342,7 +339,7 @@ class WorldStatus(LenientModel):
 class PendingRestart(LenientModel):
     """A restart of all replicas that waits for its time: it takes place also when the pod that failed is deleted."""
 
-    not_before: _Time = Field(default="", description="notBefore is when it may begin (RFC 3339).")
+    not_before: Time = Field(default="", description="notBefore is when it may begin (RFC 3339).")
     message: str = Field(default="", description="message is what ended.")
     kind: str = Field(default="", alias="class", description="class is what kind of end it was.")
     role: str = Field(default="", description="role is its task type.")
@@ -367,15 +364,15 @@ class JobStatus(LenientModel):
         max_length=32,
         description="conditions are those of the operator, and of other types, which it leaves unchanged.",
     )
-    start_time: _Time | None = Field(
+    start_time: Time | None = Field(
         default=None,
         description="startTime is when the pods of this run were first created (RFC 3339), empty while the job is "
         "suspended.",
     )
-    ready_time: _Time | None = Field(
+    ready_time: Time | None = Field(
         default=None, description="readyTime is when all pods of this run were ready for the first time (RFC 3339)."
     )
-    completion_time: _Time | None = Field(
+    completion_time: Time | None = Field(
         default=None, description="completionTime is when the job succeeded or failed (RFC 3339)."
     )
     attempt: int = Field(
@@ -387,7 +384,7 @@ class JobStatus(LenientModel):
         description="firstAttempt is the attempt from which pods have the first names again. Only a TFJob has it, "
         "after a suspension.",
     )
-    last_restart_time: _Time | None = Field(
+    last_restart_time: Time | None = Field(
         default=None, description="lastRestartTime is when the latest attempt after the first one began (RFC 3339)."
     )
     ready_attempt: int = Field(
@@ -416,7 +413,7 @@ class JobStatus(LenientModel):
         description="world is the replicas of an elastic job that train together, if they are not the ones that this "
         "attempt began with. Pods of others wait until they can join.",
     )
-    straggler_replaced_time: _Time | None = Field(
+    straggler_replaced_time: Time | None = Field(
         default=None, description="stragglerReplacedTime is when a spare last took a slow worker's place (RFC 3339)."
     )
     node_losses: tuple[NodeLosses, ...] = Field(

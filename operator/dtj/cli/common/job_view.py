@@ -157,7 +157,7 @@ def goodput_words(goodput: Goodput | None) -> str:
     seconds = goodput.seconds.by_use()
     outside = {use: seconds.pop(use) for use in HOLDS_NOTHING}
     seconds.pop(Use.TRAINING)
-    held = max(1, goodput.seconds.total - sum(outside.values()))
+    held = max(1, goodput.seconds.held)
     shares = sorted(((round(100 * number / held), use) for use, number in seconds.items()), key=lambda each: -each[0])
     lost = ", ".join(f"{use_words(use)} {share}%" for share, use in shares if share)
     words = {Use.QUEUED: "before that queued", Use.SUSPENDED: "in between suspended"}

@@ -7,7 +7,6 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api.goodput import HOLDS_NOTHING
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, objects, text
 from dtj.api.names import Env
@@ -76,8 +75,7 @@ def _seconds_between_losses(status: JobStatus) -> int | None:
     losses = status.restarts.total - status.restarts.preemption
     if status.goodput is None or losses <= 0:
         return None
-    held = sum(seconds for use, seconds in status.goodput.seconds.by_use().items() if use not in HOLDS_NOTHING)
-    return max(1, held // losses)
+    return max(1, status.goodput.seconds.held // losses)
 
 
 def with_environment(container: JsonObject, environment: Variables) -> JsonObject:

@@ -8,12 +8,11 @@ seconds, so of a job that trains the ledger ends up to a minute before it is wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from dtj.api.goodput import HOLDS_NOTHING, TOLD, Counted, Goodput, Seconds, Sums, Use
+from dtj.api.goodput import TOLD, Counted, Goodput, Seconds, Sums, Use
 from dtj.api.job import Job, parse_time
 from dtj.api.json import dig, fields_of, objects
 from dtj.api.names import Condition, Reason
@@ -29,18 +28,6 @@ _NOT_TRAINING_YET: Final = frozenset({"Gate", "Building", "Waiting"})
 
 _BY_THE_OPERATOR: Final = frozenset({Use.QUEUED, Use.SUSPENDED, Use.STALLED})
 """States in which no answer of a pod matters."""
-
-_FIRST_KEPT: Final = (
-    Use.CHECKPOINTING,
-    Use.VALIDATING,
-    Use.INPUT,
-    Use.REPEATED,
-    Use.TRAINING,
-    Use.RECOVERING,
-    Use.STARTING,
-)
-"""In this order a trainer's seconds count where they are more than have passed: the start of a container passes before
-its pods are ready, and counts then already."""
 
 _ANSWER_WITHIN: Final = 60
 """Seconds for which the next answer of a pod that trains may say what they went to."""
@@ -138,7 +125,7 @@ def carried_on(
     """
     ledger, told = (before, {}) if report is None else _with_steps(before, report, lifetime, now)
     seconds, room = ledger.seconds.by_use(), max(0, lifetime - before.seconds.total)
-    for each in _FIRST_KEPT if use not in _BY_THE_OPERATOR else ():
+    for each in TOLD if use not in _BY_THE_OPERATOR else ():
         taken = min(told.get(each, 0), room)
         room -= taken
         seconds[Use.RECOVERING if again and each is Use.STARTING else each] += taken
@@ -148,9 +135,10 @@ def carried_on(
     if room > wait:
         seconds[use] += room
         room = 0
+    spent_on = Seconds.of(seconds)
     update = {
-        "seconds": Seconds.of(seconds),
-        "percent": _percent(seconds),
+        "seconds": spent_on,
+        "percent": 100 * spent_on.training // spent_on.held if spent_on.training else None,
         "updated_at": format_time(now - timedelta(seconds=room)),
     }
     ledger = ledger.model_copy(update=update)
@@ -184,14 +172,7 @@ def _with_steps(before: Goodput, report: Report, lifetime: int, now: datetime) -
         "seconds": Seconds.of(seconds),
         "steps": max(0, steps),
         "repeated_steps": min(before.repeated_steps + repeated, most),
-        "counted": Counted(
-            pod=report.pod,
-            at=format_time(now),
-            seconds=sums.seconds,
-            first_step=sums.first_step,
-            repeated_steps=sums.repeated_steps,
-            step=last,
-        ),
+        "counted": Counted(**dict(sums), pod=report.pod, at=format_time(now), step=last),
     }
     return before.model_copy(update=update), told
 
@@ -208,13 +189,8 @@ def _known(counted: Counted | None, report: Report, now: datetime) -> Counted:
     if at is None or total <= (now - at).total_seconds():
         return Counted(pod=report.pod, step=counted.step)
     back = max(0, counted.step - report.step) if counted.step is not None and report.step is not None else 0
-    return Counted(
-        pod=report.pod,
-        seconds=sums.seconds,
-        first_step=sums.first_step,
-        repeated_steps=max(0, sums.repeated_steps - back),
-        step=counted.step,
-    )
+    beside = sums.model_copy(update={"repeated_steps": max(0, sums.repeated_steps - back)})
+    return Counted(**dict(beside), pod=report.pod, step=counted.step)
 
 
 def _covered(ledger: Goodput, report: Report | None) -> int:
@@ -224,11 +200,6 @@ def _covered(ledger: Goodput, report: Report | None) -> int:
         return ledger.covered_seconds
     saved = ledger.steps - max(0, last - report.checkpoint_step)
     return max(ledger.covered_seconds, ledger.seconds.training * max(0, saved) // max(ledger.steps, 1))
-
-
-def _percent(seconds: Mapping[Use, int]) -> int | None:
-    trained, held = seconds[Use.TRAINING], sum(number for use, number in seconds.items() if use not in HOLDS_NOTHING)
-    return 100 * trained // held if trained else None
 
 
 # -- metrics ----------------------------------------------------------------------------------------------------
