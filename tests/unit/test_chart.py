@@ -11,6 +11,7 @@ import pytest
 import yaml
 from pydantic import JsonValue
 
+from dtj.api.goodput import HOLDS_NOTHING, Use
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.profiles import Profile
 from dtj.engine.metrics import TABLE
@@ -40,14 +41,16 @@ class TestTheChart:
         assert _names(dig(item, "properties", "tpu")) == _names(dig(known, "$defs", "TpuHosts"))
 
     def test_the_dashboard_and_the_alerts_ask_for_metrics_that_the_operator_has(self) -> None:
-        dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
-        targets = (target for panel in objects(dashboard["panels"]) for target in objects(panel["targets"]))
         groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
         alerts = (rule["expr"] for group in groups for rule in group["rules"])
-        for queries in ((text(target["expr"]) for target in targets), alerts):
+        for queries in (_shown(), alerts):
             asked = _asked(queries)
             assert asked
             assert asked <= _series()
+
+    def test_the_goodput_of_the_dashboard_is_that_of_a_status(self) -> None:
+        states = (re.findall(r'seconds_total\{state\W+([\w|]+)"', query) for query in _shown())
+        assert [found for found in states if found] == [[Use.TRAINING, "|".join(HOLDS_NOTHING)]]
 
 
 class TestTheImages:
@@ -95,6 +98,12 @@ def _named_paths(schema: JsonObject, path: str) -> Iterator[str]:
 def _names(schema: JsonValue) -> set[str]:
     found = dig(schema, "properties")
     return set(found) if isinstance(found, dict) else set()
+
+
+def _shown() -> Iterator[str]:
+    """Each query of the dashboard."""
+    dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
+    return (text(target["expr"]) for panel in objects(dashboard["panels"]) for target in objects(panel["targets"]))
 
 
 def _asked(queries: Iterable[str]) -> set[str]:
