@@ -14,14 +14,13 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from dtj.api.json import fields_of
-from dtj.api.lenient import LenientModel, Time, part_of_message, readable
+from dtj.api.lenient import MAX_INTEGER, LenientModel, Time, part_of_message, readable
 
-_MAX_STEPS: Final = 2**53
 _MAX_SECONDS: Final = 10**11
 """Some 3,000 years."""
 
 _Seconds = Annotated[int, Field(ge=0, le=_MAX_SECONDS)]
-_Steps = Annotated[int, Field(ge=0, le=_MAX_STEPS)]
+_Steps = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 
 
 class Use(StrEnum):

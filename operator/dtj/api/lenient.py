@@ -15,6 +15,9 @@ from dtj.api.printable import one_line, printable
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """A moment as metav1.Time writes it (RFC 3339)."""
 
+MAX_INTEGER: Final = 2**53
+"""The largest number that a pod is believed: the API server, like JSON at large, knows no larger whole ones exactly."""
+
 _MAX_MESSAGE_LENGTH: Final = 12 * 1024
 """Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
 

@@ -7,11 +7,10 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from dtj.api.json import fields_of
-from dtj.api.lenient import LenientModel, PodWords, Time, part_of_message, readable
+from dtj.api.lenient import MAX_INTEGER, LenientModel, PodWords, Time, part_of_message, readable
 from dtj.api.names import DNS_SUBDOMAIN
 
 MAX_NODES: Final = 16
-_MAX_STEP: Final = 2**53
 _HostName = Annotated[str, StringConstraints(max_length=63)]
 
 
@@ -40,9 +39,9 @@ class Corrupt(PodWords):
         max_length=MAX_WORKERS_NAMED,
         description="workers lists the first 64 workers that were wrong. If there are several, any of them may be.",
     )
-    step: int | None = Field(default=None, ge=0, le=_MAX_STEP, description="step is the step at which it was found.")
+    step: int | None = Field(default=None, ge=0, le=MAX_INTEGER, description="step is the step at which it was found.")
     start: int | None = Field(
-        default=None, ge=0, le=_MAX_STEP, description="start is the number of the restart in place that followed."
+        default=None, ge=0, le=MAX_INTEGER, description="start is the number of the restart in place that followed."
     )
     variable: Annotated[str, _cut_to(_MAX_VARIABLE)] = Field(
         default="", max_length=_MAX_VARIABLE, description="variable is the first variable that differed."

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringC
 
 from dtj.api.goodput import Goodput
 from dtj.api.json import JsonObject, fields_of
-from dtj.api.lenient import LenientModel, PodWords, Time, part_of_message, readable
+from dtj.api.lenient import MAX_INTEGER, LenientModel, PodWords, Time, part_of_message, readable
 from dtj.api.names import Condition
 from dtj.api.node_losses import MAX_NODES, Corrupt, NodeLosses
 from dtj.api.printable import one_line
@@ -123,10 +123,6 @@ class RestartCounts(LenientModel):
 
 _MetricName = Annotated[str, StringConstraints(max_length=64)]
 _MetricValue = Annotated[str, StringConstraints(max_length=32)]
-
-
-MAX_INTEGER = 2**53
-"""The largest number that a pod is believed: the API server, like JSON at large, knows no larger whole ones exactly."""
 
 
 MAX_STRAGGLERS: Final = 8

@@ -14,8 +14,9 @@ from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
+from dtj.api.lenient import MAX_INTEGER
 from dtj.api.spec import CLUSTER_ROLES, ELASTIC, MAX_REPLICAS, JobSpec, RestartScope, Role, as_role
-from dtj.api.status import MAX_INTEGER, WorldStatus
+from dtj.api.status import WorldStatus
 from dtj.core.observed import Pod
 from dtj.core.platform import Network, address_of
 from dtj.core.pod_state import replica_of

@@ -11,8 +11,8 @@ import asyncio
 from typing import Final, NoReturn
 
 from dtj.api.job import Job
+from dtj.api.lenient import MAX_INTEGER
 from dtj.api.spec import COLLECTIVE, JobSpec
-from dtj.api.status import MAX_INTEGER
 from dtj.core.observed import Pod, Straggler
 from dtj.core.policies.straggler import MIN_REPLICAS, Reading, lasting, slow, streaks
 from dtj.core.replicas import Replica, possible_members

@@ -17,8 +17,8 @@ from dtj.api.form import DTJ, Form
 from dtj.api.job import MAX_SPEC_VALUES, parse_time, values_in
 from dtj.api.json import JsonObject, dig, objects, picked, text, whole_number
 from dtj.api.kueue import ADMISSION_GATE
+from dtj.api.lenient import MAX_INTEGER
 from dtj.api.names import TENSORBOARD, Annotation, Label
-from dtj.api.status import MAX_INTEGER
 from dtj.core.actions import Kind
 from dtj.core.blockers import OtherContainer, WaitingContainer, blocker_of
 from dtj.core.messages import MAX_MESSAGE, MAX_NOTE, cut
