@@ -360,7 +360,8 @@ def run_interrupted_twice(job: Job, *, total: int = 90) -> None:
 def inherited() -> dict[str, str]:
     """This process's environment without a trace of a job or of pytest, with the trainer's source."""
     kept = {name: value for name, value in _FOUND.items() if not name.startswith(("DTJ_", "TF_CONFIG", "PYTEST_"))}
-    return {**kept, "PYTHONPATH": PATH, "PYTHONDONTWRITEBYTECODE": "1"}
+    # Without a seed, the launcher begins anew as the command that Python was started by: a fork of it cannot.
+    return {"PYTHONHASHSEED": "0", **kept, "PYTHONPATH": PATH, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @contextmanager
