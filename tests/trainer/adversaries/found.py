@@ -250,6 +250,9 @@ ROWS = {
         ),
         EQUAL,
     ),
+    "own step with a compute_loss that sums": Row(
+        Sample(own=(*_loss("sum_square(y, y_pred)"), *_step("self.compute_loss(x, y, p, w)")), examples=35), EQUAL
+    ),
     "compute_loss of each": Row(Sample(own=_loss("squares(y, y_pred)")), EQUAL),
     "compute_loss of each, model": Row(Sample(way=MODEL, strategy=ONE, own=_loss("squares(y, y_pred)")), EQUAL),
     # Of all examples, in parts of different sizes.

@@ -290,7 +290,8 @@ def divided(compute: Callable[..., Any], model: Any, parts: Parts) -> Callable[.
             return of_all_replicas(of, x, y, y_pred, sample_weight)
         with alone():
             loss = of(x, y, y_pred, sample_weight)
-        return _counted(loss, mean=parts is not Parts.SUM)
+        # A step of the user's own takes it as it is, and has been looked at so.
+        return _counted(loss, mean=parts is not Parts.SUM or here.model is not None)
 
     return compute_loss
 
