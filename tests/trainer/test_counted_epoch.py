@@ -80,14 +80,21 @@ else:
 def mean_of_squares(labels, outputs):
     return keras.ops.mean((labels - outputs) ** 2)
 
-with strategy.scope():
-    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.1), mean_of_squares)
 counted = []
-for batches in (10, 1, 5):
+for number in range(9):
+    batches = (10, 1, 5)[number % 3]
+    if number % 3 == 0:
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+            optimizers = (
+                keras.optimizers.SGD(0.1),
+                keras.optimizers.AdamW(0.1),
+                keras.optimizers.Adam(0.1, gradient_accumulation_steps=2),
+            )
+            model.compile(optimizers[number // 3], mean_of_squares)
     data = tf.data.Dataset.from_tensor_slices((np.ones((4 * batches, 2)), np.ones((4 * batches, 1))))
     model.fit(data.batch(4).filter(lambda *_: True), verbose=0)
-    count = model.optimizer.iterations.value
+    count = model.optimizer._iterations.value
     counted.append(sorted({int(one) for one in getattr(count, "values", [count])}))
 with open("counted.json", "w") as file:
     json.dump(counted, file)
@@ -102,4 +109,8 @@ def test_an_optimizer_counts_what_it_counts_on_one_device_where_data_do_not_say_
     script = f"REPLICAS = 1{WITHOUT_LENGTH.replace('counted.json', str(alone))}"
     subprocess.run([sys.executable, "-c", script], env=inherited(), check=True, timeout=DEADLINE)
     ran(folder, script=f"REPLICAS = 2{WITHOUT_LENGTH.replace('counted.json', str(several))}", imported=True)
-    assert json.loads(several.read_text()) == json.loads(alone.read_text()) == [[11], [13], [19]]
+    counted = json.loads(several.read_text())
+    assert counted == json.loads(alone.read_text())
+    # Keras counts an update more, but not behind an accumulation.
+    assert counted[:3] == [[11], [13], [19]]
+    assert counted[6:] == [[10], [11], [16]]

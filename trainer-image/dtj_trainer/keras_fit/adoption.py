@@ -9,6 +9,7 @@ Keras calls each model first, and variables that are made within a step have no 
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import keras
@@ -18,7 +19,7 @@ from dtj_trainer.compat import keras3, private
 from dtj_trainer.compat.keras3 import given_metrics, metrics_of, sublayers
 from dtj_trainer.compat.optimizers import made_under
 from dtj_trainer.errors import UsageError
-from dtj_trainer.keras_fit.replica_losses import has_scope, several
+from dtj_trainer.keras_fit.replica_losses import has_scope, here, several
 from dtj_trainer.training.weight_update import fails_in_replica, sum_first
 
 _COMPILED = ("_compile_loss", "_compile_metrics")
@@ -97,7 +98,9 @@ def assign(original: Callable[..., Any], variable: Any, value: Any) -> Any:
     of_workers = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and several(strategy)
     if of_workers and variable.aggregation in _SUMMED:
         check_made_in_scope(strategy, [variable], "a metric or a layer with state")
-    return original(variable, value)
+    count, gradients = here.counts or (None, ())
+    with tf.control_dependencies(gradients) if variable is count else nullcontext():
+        return original(variable, value)
 
 
 def as_float(original: Callable[..., Any], variable: Any) -> float:

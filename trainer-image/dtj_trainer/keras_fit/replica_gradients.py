@@ -126,12 +126,14 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
         )
     if here.share is None or tf.executing_eagerly():
         return original(optimizer, grads, trainable_variables)
-    if here.share.graph is tf.compat.v1.get_default_graph():
+    # One that accumulates gradients counts behind that, and so not where there is no batch.
+    if here.share.graph is tf.compat.v1.get_default_graph() and not optimizer.gradient_accumulation_steps:
         _updated.setdefault(here.trained, WeakSet()).add(optimizer)
-    # The count of its updates needs no gradient: where the data end within the graph, TensorFlow raises it at once or
-    # later, each replica's for itself. See `count_end`.
-    with tf.control_dependencies(_tensors(grads)):
+    before, here.counts = here.counts, (count_of(optimizer), _tensors(grads))
+    try:
         return original(optimizer, grads, trainable_variables)
+    finally:
+        here.counts = before
 
 
 _updated: WeakKeyDictionary[Any, WeakSet[Any]] = WeakKeyDictionary()
@@ -143,6 +145,8 @@ def count_end(model: Any) -> None:
 
     A step of Keras that is a graph gets its batch itself, and raises the counts of its optimizers before it finds that
     there is none: rates that follow the count go by it. XLA, by which Keras compiles it on an accelerator, does not.
+    In a step of several replicas, TensorFlow would raise them at once or later, each replica's for itself: there, they
+    wait for the gradients (`OfReplica.counts`).
     """
     if model.jit_compile or any(one.device_type != "CPU" for one in tf.config.list_logical_devices()):
         return

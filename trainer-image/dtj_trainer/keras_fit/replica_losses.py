@@ -83,6 +83,8 @@ class OfReplica(threading.local):
     """Whether the loss of this step is several values, and a part of those of the examples of all replicas."""
     noted: Noted | None = None
     """Takes what a step computes that is only looked at."""
+    counts: tuple[Any, Sequence[Any]] | None = None
+    """Where an optimizer that updates weights counts its updates, and the gradients, for which that waits."""
 
 
 here = OfReplica()
