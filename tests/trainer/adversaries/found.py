@@ -365,6 +365,19 @@ ROWS = {
     ),
     "files, predicted": Row(Sample(strategy=TWO, calls=("predict_files",), examples=41), EQUAL),
     "own shard": Row(Sample(strategy=TWO, feed="rows().shard(*own_part()).batch(B)"), REFUSED),
+    "own shard, a loss for each output": Row(
+        Sample(
+            strategy=TWO,
+            feed="rows().shard(*own_part()).batch(B).with_options(OFF)",
+            data="pairs",
+            target="both",
+            loss="{'kind': each, 'size': 'mae'}",
+            optimizer="keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 3, 0.5))",
+            examples=40,
+            epochs=2,
+        ),
+        EQUAL,
+    ),
     "own shard that counts": Row(
         Sample(strategy=TWO, feed="rows().shard(*own_part()).batch(B).with_options(OFF)", examples=35, epochs=2), EQUAL
     ),

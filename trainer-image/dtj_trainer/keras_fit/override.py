@@ -221,6 +221,8 @@ class _Steps:
 
     def __init__(self, iterator: Any, count: int | None, epoch: Any = None) -> None:
         self.iterator, self.count, self.epoch = iterator, count, epoch
+        self.ends_known = count is None and epoch is not None and getattr(epoch.data_adapter, "ends_known", False)
+        """Whether the data may end before, and one device would know where."""
 
     def __next__(self) -> Any:
         return next(self.iterator)
@@ -263,6 +265,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     seen = Counted(model, strategy) if trains and sharding.workers_of(strategy) > 1 else None
     targets: Sequence[Parts] = ()
     means: Sequence[Parts] = ()
+    # Whether a step computes nothing before it has a batch, as one device does not where it knows that there is none.
+    waits = False
 
     @tf.autograph.experimental.do_not_convert
     def of_replica(data: Any, count: Any) -> Any:
@@ -272,7 +276,9 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             if seen is not None:
                 seen.add(data, count)
             unmeasured = replicas_without_examples.unmeasured(owners_of(model))
-            with share_of(count), of_step, added_losses(model), unmeasured, draws():
+            given = tf.nest.flatten(data, expand_composites=True) if waits else ()
+            batch = tf.control_dependencies([one for one in given if one is not None])
+            with batch, share_of(count), of_step, added_losses(model), unmeasured, draws():
                 return results.returned(step_function(data))
 
         return model._autoconvert_optionals(step)(data)
@@ -285,7 +291,10 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     def on_data(data: Any, *, equal: bool) -> Any:
         return _means(strategy, one_step(data, equal=equal), by_replica=trains)
 
-    def steps(iterator: Any, count: Any) -> Any:
+    def steps(iterator: Any, count: Any, *, ends_known: bool) -> Any:
+        nonlocal waits
+        waits = ends_known
+
         def body(taken: Any) -> tuple[Any]:
             one_step(next(iterator), equal=equal)
             return (taken + 1,)
@@ -295,10 +304,13 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         return on_data(next(iterator), equal=equal)
 
     of_batch: Callable[[Any], Any] = functools.partial(on_data, equal=False)
+    of_data = {known: functools.partial(steps, ends_known=known) for known in (False, True)}
     singles: list[tuple[Any, Callable[[Any], Any]]] = []
     if not model.run_eagerly:
         of_batch = tf.function(of_batch, reduce_retracing=True, autograph=False)
-        steps = tf.function(steps, reduce_retracing=True, autograph=False)
+        of_data = {
+            known: tf.function(taken, reduce_retracing=True, autograph=False) for known, taken in of_data.items()
+        }
 
     judges = step_function in (model.train_step, model.test_step) and model in _data
     # Steps, and the number of them after which the next batch is looked at; None: no more.
@@ -330,12 +342,12 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         if look_at is None or taken < look_at:
             taken += left
             most = model.steps_per_execution
-            return _take(iterator, steps, of_one(iterator) if most > 1 else None, most)
+            return _take(iterator, of_data[iterator.ends_known], of_one(iterator) if most > 1 else None, most)
         outputs = of_one(iterator)(look(next(iterator.iterator)))
         if left > 1:
             rest = _Steps(iterator.iterator, iterator.count and left - 1)
             with suppress(*_ENDS):
-                outputs = _take(rest, steps, of_one(iterator), left - 1)
+                outputs = _take(rest, of_data[iterator.ends_known], of_one(iterator), left - 1)
             taken += left - 1
         return outputs
 
@@ -361,7 +373,11 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             try:
                 outputs = on_batch(iterator) if whole else take(iterator)
             except _ENDS:
-                if trains and not model.run_eagerly and model.steps_per_execution == 1:
+                if (
+                    trains
+                    and not (whole or iterator.ends_known or model.run_eagerly)
+                    and model.steps_per_execution == 1
+                ):
                     replica_gradients.count_end(model)
                 raise
         if trains and outputs is not None:

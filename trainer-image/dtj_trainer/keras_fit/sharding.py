@@ -207,6 +207,8 @@ class _Unnumbered:
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
+        self.ends_known = adapter.num_batches is not None
+        """Whether one device would know where they end."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
