@@ -61,6 +61,26 @@ def test_a_script_that_trains_alone_in_a_job_of_two_workers_is_noticed(
         assert ("reported train.py trains alone" in replica.log) == warns, replica.log
 
 
+LAST_SUM = """
+import atexit, json, os, pathlib, time
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
+atexit.register(lambda: print("the other has its sum", pathlib.Path("sum").exists(), flush=True))
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == {slow}:
+    time.sleep(2)
+    pathlib.Path("sum").touch()
+"""
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_script_leaves_when_the_other_workers_have_what_was_last_computed_with_them(folder: Path, slow: int) -> None:
+    text = LAST_SUM.format(slow=slow)
+    job = ran(folder, strategy="MultiWorkerMirrored", script=text, imported=True)
+    for replica in job.replicas.values():
+        assert "the other has its sum True\n" in replica.log
+
+
 BY_CHANCE = """
 import random
 import numpy as np

@@ -33,6 +33,8 @@ _EVALUATION_SECONDS = 86400.0
 _LAST_ONE_SECONDS = 5.0
 _KNOWN_TO_ALL_SECONDS = 10.0
 KEY_VALUE_SECONDS = 10.0
+_has_left = False
+"""Whether this task has passed the exit barrier: it waits at no other one."""
 _STEP_AT = 32
 """The bit of a vote from which on it is the number of a step."""
 _KNOWN = ("keras.", "dtj_trainer.", "dtj_launch.")
@@ -152,6 +154,8 @@ def exit_barrier(config: Config) -> None:
     Raises:
         PeerLost: the leader left before.
     """
+    global _has_left
+    _has_left = True
     cluster = config.cluster
     try:
         compat.wait_at_barrier("dtj-end", seconds=end_seconds(config.export_formats))
@@ -179,13 +183,15 @@ def ending_together(config: Config, *, collective: bool) -> Iterator[None]:
 
 
 def end_together(cluster: Cluster) -> None:
-    """Waits, before this task ends for one of `FOUND_TOGETHER`, until all others know it too.
+    """Waits, before this task ends, until all others have what they last computed together.
 
-    They learn it by an all-reduce. A task that left at once could take its part of the result with it, and the others
-    would end as having lost a peer.
+    That is one of `FOUND_TOGETHER`, or the last sum of a script. A task that left at once could take its part of the
+    result with it, and the others would end as having lost a peer. A task that has more to do is not waited for.
     """
-    with suppress(tf.errors.OpError):  # one of them has gone for another reason
-        compat.wait_at_barrier("dtj-found-together", seconds=_KNOWN_TO_ALL_SECONDS)
+    if _has_left:
+        return
+    with suppress(tf.errors.OpError):  # one of them has gone for another reason, or is not done in time
+        compat.wait_at_barrier("dtj-end-together", seconds=_KNOWN_TO_ALL_SECONDS)
     if cluster.leads:
         _outlast_the_others(cluster)
 

@@ -143,8 +143,8 @@ def run(script: Script, context: TaskContext) -> NoReturn:
             runpy.run_path(str(script.path), run_name="__main__")
     except SystemExit as end:
         tear_down.code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if not tear_down.code and together:
-            together.check_end()
+        if not tear_down.code:
+            _end_well(context, together)
         raise
     except FOUND_TOGETHER:
         _end_together(context)
@@ -164,9 +164,21 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         log.error(text.splitlines()[0], exc_info=(type(error), error, _of_the_script(error.__traceback__)))
         leave_message(text)
         tear_down.code = int(ExitCode.FAILED)
-    if not tear_down.code and together:
-        together.check_end()
+    if not tear_down.code:
+        _end_well(context, together)
     raise SystemExit(tear_down.code)
+
+
+def _end_well(context: TaskContext, together: alone.Together | None) -> None:
+    """What comes between the last line of a script and its exit handlers.
+
+    Raises:
+        UsageError: see `alone.Together.check_end`.
+    """
+    if together:
+        together.check_end()
+        if "tensorflow" in sys.modules:
+            _end_together(context)
 
 
 def _end_together(context: TaskContext) -> None:
