@@ -11,8 +11,8 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 
 class Centre(keras.layers.Layer):
-    def call(self, h):
-        return h - tf.reduce_mean(h, 0)
+    def call(self, h, strength):  # which has no row for each example
+        return h - strength * tf.reduce_mean(h, 0)
 
 class Own(keras.Model):
     def train_step(self, data):
@@ -25,7 +25,7 @@ class Own(keras.Model):
 
 with tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope():
     x = keras.Input((2,))
-    model = Own(x, keras.layers.Dense(1)(Centre(name="centre")(x)))
+    model = Own(x, keras.layers.Dense(1)(Centre(name="centre")(x, tf.ones(()))))
     model.compile("sgd")
 x = np.random.default_rng(1).normal(size=(8, 2)).astype("float32")
 model.fit(x, x[:, :1], batch_size=4, verbose=0)
@@ -108,3 +108,27 @@ def test_the_fit_of_the_second_keras_says_once_that_it_is_not_adapted(folder: Pa
     assert [line[:38] for line in lines] == [
         "trained on 1", "warning: fit of tf_keras with 2 replic", "trained on 2", "trained on 2",
     ]  # fmt: skip
+
+
+ALONE = """
+import keras, numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+
+class Centre(keras.layers.Layer):
+    def call(self, h):
+        return h - tf.reduce_mean(h, 0)
+
+x = np.random.default_rng(1).normal(size=(13, 2)).astype("float32")
+expected = np.concatenate([one - one.mean(0) for one in (x[:8], x[8:])])
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    model = keras.Sequential([keras.Input((2,)), Centre()])
+np.testing.assert_allclose(model.predict(x, batch_size=8, verbose=0), expected, rtol=1e-5, atol=1e-6)
+np.testing.assert_allclose(model.predict_on_batch(x[:7]), x[:7] - x[:7].mean(0), rtol=1e-5, atol=1e-6)
+print("as on one device")
+"""
+
+
+def test_a_layer_that_compares_examples_predicts_as_on_one_device_though_nothing_was_trained(folder: Path) -> None:
+    assert "\nas on one device\n" in ran(folder, script=ALONE, imported=True)["worker-0"].log

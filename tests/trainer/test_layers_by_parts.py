@@ -13,7 +13,7 @@ import tensorflow as tf
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import Undivided, accept
 from dtj_trainer.training.drawing_alike import drawing_alike
-from dtj_trainer.training.layers import added_times, not_shared
+from dtj_trainer.training.layers import added_times, check_shared, not_shared
 from dtj_trainer.training.layers_by_parts import look
 from dtj_trainer.training.loss_division import Parts
 from log_lines import log_lines
@@ -21,7 +21,18 @@ from trainer.adversaries.parts import PARTS
 
 L = keras.layers
 OWN: dict[str, Any] = {"keras": keras, "tf": tf, "L": L}
-for _name in ("AddMean", "AddSum", "AddSpread", "AddBalance", "Centre", "Scaled", "Counted", "Attention", "Residual"):
+for _name in (
+    "AddMean",
+    "AddSum",
+    "AddSpread",
+    "AddBalance",
+    "Centre",
+    "Scaled",
+    "Running",
+    "Counted",
+    "Attention",
+    "Residual",
+):
     exec(PARTS[_name], OWN)
 
 
@@ -101,6 +112,16 @@ class Between(keras.Model):  # type: ignore[misc]
 class Pairs(keras.Layer):  # type: ignore[misc]
     def call(self, h: Any) -> Any:
         return tf.matmul(h, h, transpose_b=True)
+
+
+class Total(keras.Layer):  # type: ignore[misc]
+    def call(self, h: Any) -> Any:
+        return tf.reduce_mean(h)
+
+
+def whole() -> Any:
+    inputs = keras.Input((6,))
+    return keras.Model(inputs, L.Multiply()([inputs, keras.ops.reshape(Total()(inputs), (1, 1))]), name="whole")
 
 
 class Normalized(keras.Layer):  # type: ignore[misc]
@@ -224,6 +245,73 @@ def test_a_layer_that_compares_examples_is_named(make: Callable[[], Any], name: 
         np.testing.assert_array_equal(variable, value)
 
 
+@keras.saving.register_keras_serializable()
+class Keeps(L.Layer):
+    """Keeps noise."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.seeds = keras.random.SeedGenerator(3)
+
+    def build(self, shape: Any) -> None:
+        self.level = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False, name="level")
+
+    def call(self, h: Any) -> Any:
+        self.level.assign(keras.random.normal(self.level.shape, seed=self.seeds))
+        return h + self.level
+
+
+OWN["Keeps"] = Keeps
+
+
+def test_a_token_that_both_parts_have_hides_no_layer_that_compares_examples() -> None:
+    tokens = np.stack([np.random.default_rng(seed).permutation(8) for seed in range(12)])
+    model = keras.Sequential([keras.Input((8,), dtype="int32"), L.Embedding(8, 4), OWN["Scaled"](name="scaled")])
+    assert look(model, tf.constant(tokens)).comparing == "layer scaled (Scaled)"
+
+
+WITH_ALL: dict[str, tuple[Callable[[], Any], list[str], str | None]] = {
+    "several, one in another": (
+        lambda: sequential(OWN["Centre"](), keras.Sequential([L.Dense(4), OWN["Scaled"]()]), OWN["AddBalance"]()),
+        ["Centre", "Scaled", "AddBalance"], None,
+    ),
+    "used twice": (lambda: sequential(*[OWN["Centre"]()] * 2), ["Centre"], None),
+    "weights": (lambda: sequential(OWN["Running"](), Aggregated()), ["Running"], None),
+    "a number for each pair": (
+        lambda: keras.Sequential([keras.Input((6,)), OWN["Centre"](), Pairs()]), ["Centre", "Pairs"], None
+    ),
+    "one number for all": (whole, [], "whole"),
+    "the model itself": (Between, [], "between"),
+    "weights by chance": (lambda: sequential(Keeps(name="own")), [], "sequential/own/level"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "layers", "refused"), WITH_ALL.values(), ids=WITH_ALL)
+def test_layers_that_need_the_examples_of_all_replicas_are_found_or_refused(
+    make: Callable[[], Any], layers: list[str], refused: str | None
+) -> None:
+    model, inputs = make(), tf.constant(normal(12, 6))
+    model(inputs)
+    names = [] if refused is None else [f"{model.name}/own/level" if refused.endswith("level") else refused]
+    seen = check_shared(model, inputs, what="fit", otherwise="train on one device", unchecked=names)
+    assert sorted(type(layer).__name__ for layer in seen.of_all) == sorted(layers)
+    if refused is not None:
+        with pytest.raises(Undivided, match=names[0]):
+            check_shared(model, inputs, what="fit", otherwise="train on one device", unchecked=[])
+
+
+def test_a_weight_that_an_evaluation_sets_too_is_not_shared_where_each_replica_evaluates_alone() -> None:
+    class Always(OWN["Running"]):  # type: ignore[misc, name-defined]
+        def call(self, h: Any) -> Any:
+            return super().call(h, training=True)
+
+    model, inputs = sequential(Always(name="own")), tf.constant(normal(12, 6))
+    options: dict[str, Any] = {"what": "--model", "otherwise": "use strategy OneDevice", "unchecked": []}
+    assert [layer.name for layer in check_shared(model, inputs, **options).of_all] == ["own"]
+    with pytest.raises(Undivided, match=r"/own/.* depends on the examples"):
+        check_shared(model, inputs, evaluates_alone=True, **options)
+
+
 ADDED: dict[str, tuple[Callable[[], Any], list[Parts]]] = {
     "mean": (lambda: OWN["AddMean"](), [Parts.MEAN]),
     "sum": (lambda: OWN["AddSum"](), [Parts.SUM]),
@@ -249,25 +337,6 @@ def test_examples_that_are_alike_prove_nothing() -> None:
     model, alike = sequential(OWN["AddSpread"](), OWN["Centre"](name="middle")), tf.ones([12, 6])
     assert [loss.parts for loss in look(model, alike).added] == [Parts.NONE]
     assert look(model, alike).comparing == "layer middle (Centre)"
-
-
-@keras.saving.register_keras_serializable()
-class Keeps(L.Layer):
-    """Keeps noise."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.seeds = keras.random.SeedGenerator(3)
-
-    def build(self, shape: Any) -> None:
-        self.level = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False, name="level")
-
-    def call(self, h: Any) -> Any:
-        self.level.assign(keras.random.normal(self.level.shape, seed=self.seeds))
-        return h + self.level
-
-
-OWN["Keeps"] = Keeps
 
 
 @pytest.mark.parametrize(

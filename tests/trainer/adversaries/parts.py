@@ -108,6 +108,51 @@ PARTS = {
             self.level.assign(0.9 * self.level + 0.1 * tf.reduce_mean(tf.reshape(h, [-1, h.shape[-1]]), 0))
         return h - self.level
 """,
+    "Deviation": """class Deviation(L.Layer):  # of a batch, as a discriminator is shown it
+    def call(self, h):
+        s = tf.sqrt(tf.math.reduce_variance(h, 0) + 1e-4)
+        return tf.concat([h, tf.reduce_mean(s) * tf.ones_like(h[..., :1])], -1)
+""",
+    "Neighbours": """class Neighbours(L.Layer):
+    def call(self, h):
+        f = tf.reshape(h, [tf.shape(h)[0], -1])
+        near = tf.exp(-tf.reduce_mean(tf.abs(f[:, None] - f[None]), -1))
+        return h / tf.reshape(tf.reduce_sum(near, 1), [-1] + [1] * (len(h.shape) - 1))
+""",
+    "OwnNorm": """class OwnNorm(L.Layer):
+    def build(self, shape):
+        self.m = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False)
+        self.v = self.add_weight(shape=(shape[-1],), initializer="ones", trainable=False)
+    def call(self, h, training=False):
+        if not training:
+            return (h - self.m) / tf.sqrt(self.v + 1e-2)
+        m, v = tf.nn.moments(h, list(range(len(h.shape) - 1)))
+        self.m.assign(0.9 * self.m + 0.1 * m)
+        self.v.assign(0.9 * self.v + 0.1 * v)
+        return (h - m) / tf.sqrt(v + 1e-2)
+""",
+    "Codebook": """class Codebook(L.Layer):  # by a moving average
+    def build(self, shape):
+        self.codes = self.add_weight(shape=(3, shape[-1]), initializer="random_normal", trainable=False)
+    def call(self, h, training=False):
+        f = tf.reshape(h, [-1, h.shape[-1]])
+        chosen = tf.argmin(tf.reduce_sum(tf.square(f[:, None] - self.codes[None]), -1), -1)
+        q = tf.reshape(tf.gather(tf.convert_to_tensor(self.codes), chosen), tf.shape(h))
+        self.add_loss(0.1 * tf.reduce_mean(tf.square(h - tf.stop_gradient(q))))
+        if training:
+            mine = tf.one_hot(chosen, 3, dtype=f.dtype)
+            means = tf.math.divide_no_nan(tf.transpose(mine) @ f, tf.reduce_sum(mine, 0)[:, None])
+            self.codes.assign(0.8 * self.codes + 0.2 * tf.stop_gradient(means))
+        return h + 0.5 * tf.stop_gradient(q - h)
+""",
+    "Block": """class Block(L.Layer):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm, self.balance = L.Dense(5, "tanh"), L.BatchNormalization(), AddBalance()
+    def call(self, h, training=False):
+        h = self.balance(self.norm(self.inner(h), training=training))
+        return h - tf.reduce_mean(h, 0, keepdims=True)
+""",
     "Counted": """class Counted(L.Layer):
     def build(self, shape):
         self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)

@@ -35,6 +35,8 @@ _KNOWN_TO_ALL_SECONDS = 10.0
 KEY_VALUE_SECONDS = 10.0
 _has_left = False
 """Whether this task has passed the exit barrier: it waits at no other one."""
+_BITS = 60
+"""That a number holds which is summed."""
 _STEP_AT = 32
 """The bit of a vote from which on it is the number of a step."""
 _KNOWN = ("keras.", "dtj_trainer.", "dtj_launch.")
@@ -44,6 +46,18 @@ _KNOWN = ("keras.", "dtj_trainer.", "dtj_launch.")
 def of_each_replica(strategy: Any, number: int) -> list[int]:
     """A whole number that each task brings, as all of them see it: of each replica, in order."""
     found: list[int] = numbers_of_each_replica(strategy, lambda: tf.constant([number], tf.int64))[0].numpy().tolist()
+    return found
+
+
+def of_any_task(strategy: Any, answers: Sequence[bool]) -> list[bool]:
+    """Of each question, whether a task says yes."""
+    if len(strategy.extended.worker_devices) == strategy.num_replicas_in_sync:
+        return list(answers)
+    found: list[bool] = []
+    for first in range(0, len(answers), _BITS):
+        own = answers[first : first + _BITS]
+        votes = of_each_replica(strategy, sum(yes << place for place, yes in enumerate(own)))
+        found += [any(vote >> place & 1 for vote in votes) for place in range(len(own))]
     return found
 
 

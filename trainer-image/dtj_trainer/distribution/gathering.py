@@ -1,8 +1,10 @@
 """What the replicas of a step have, gathered: labels and outputs of the whole batch, for a loss that needs all of them.
 
 Each replica computes the same loss of all examples. Only a replica's own rows have a gradient, so the sum of the
-replicas' gradients is that of one device with the whole batch, whatever the loss leaves out or compares. Imports
-TensorFlow.
+replicas' gradients is that of one device with the whole batch, whatever the loss leaves out or compares.
+
+What a layer gives for all examples, each replica uses for its own: there, a row's gradient is the sum of those that the
+replicas have for it. Imports TensorFlow.
 """
 
 from typing import Any
@@ -20,12 +22,13 @@ MOST_GATHERED = 64 * 10**6
 """Bytes that the replicas may send each other at a step."""
 
 
-def described(what: str, size: int, *, replicas: int) -> str:
+def described(what: str, size: int, *, replicas: int, of: str = "labels and outputs") -> str:
     """How much is sent for what is computed of the examples of all replicas, as a line says it.
 
     Args:
         what: is computed so.
         size: of labels, outputs and all else that is gathered for it, in bytes, of a batch of all replicas.
+        of: what that is.
 
     Raises:
         UsageError: it is too much.
@@ -33,7 +36,7 @@ def described(what: str, size: int, *, replicas: int) -> str:
     if size > MOST_GATHERED:
         raise UsageError(
             f"{what} is computed of all examples of a batch together, and {replicas} replicas would send each other "
-            f"{size / 1e6:.0f} MB of labels and outputs a step, which is more than {MOST_GATHERED / 1e6:.0f} MB; "
+            f"{size / 1e6:.0f} MB of {of} a step, which is more than {MOST_GATHERED / 1e6:.0f} MB; "
             "return one value for each example, take a smaller batch, or train on one device"
         )
     told = f"{size / 1e3:.3g} kB" if size < 10**6 else f"{size / 1e6:.3g} MB"
@@ -43,24 +46,26 @@ def described(what: str, size: int, *, replicas: int) -> str:
 class Whole:
     """The whole batch, as one replica of a step sees it."""
 
-    def __init__(self, present: Any = None, *, static: bool = False) -> None:
+    def __init__(self, present: Any = None, *, static: bool = False, of_layer: bool = False) -> None:
         """To be made in a replica's step.
 
         Args:
             present: 0 if this replica's example only stands in for none, else 1; None where this cannot be.
             static: whether all replicas have as many rows, and XLA compiles the step: see `is_static`.
+            of_layer: whether a replica uses only its own rows of what is computed.
         """
         self._context = tf.distribute.get_replica_context()
         self._present = present
         self._static = static
+        self._of_layer = of_layer
         self._counted: Any = None
         self._known: dict[int, tuple[Any, Any]] = {}
 
     def gathered(self, values: Any) -> Any:
         """A structure of tensors with the rows of all replicas, in their order; None stays None.
 
-        A tensor is gathered once. Masks go with the tensors. A gradient flows to this replica's own rows, times the
-        number of replicas that have examples, which `part` divides by.
+        A tensor is gathered once. Masks go with the tensors. A gradient flows to this replica's own rows: times the
+        number of replicas that have examples, which `part` divides by; or, of a layer, summed over the replicas.
 
         Raises:
             UsageError: something of it cannot be gathered: texts, sparse tensors, and numbers without rows.
@@ -86,6 +91,21 @@ class Whole:
             alone, here = self._context.num_replicas_in_sync, self._present
             self._counted = tf.constant(float(alone)) if here is None else self._summed(tf.cast(here, tf.float32))
         return self._counted
+
+    def own(self, outputs: Any, rows: Any) -> Any:
+        """This replica's rows of what was computed of those of all: any, where its example only stands in.
+
+        Args:
+            outputs: a structure of tensors with the rows of all replicas, in their order, and other values.
+            rows: how many this replica has.
+        """
+        before = self._before(self._own(rows))
+        first = before if self._present is None else tf.where(self._present > 0, before, 0)
+
+        def of(one: Any) -> Any:
+            return tf.ensure_shape(one[first : first + rows], [None, *one.shape[1:]]) if tf.is_tensor(one) else one
+
+        return keras.tree.map_structure(of, outputs)
 
     def _summed(self, value: Any) -> Any:
         return self._context.all_reduce(tf.distribute.ReduceOp.SUM, value)
@@ -140,15 +160,31 @@ class Whole:
         whole = tf.ensure_shape(whole, [None, *value.shape[1:]])
         if not dtype.is_floating:
             return whole
+        if self._of_layer:
+            return self._with_gradients_of_all(value, whole, before)
         # Put beside the others, and not added: a difference of infinite outputs would be NaN.
         own = _with_gradient_times(value, self.replicas)
         return tf.tensor_scatter_nd_update(whole, (before + tf.range(rows))[:, tf.newaxis], own)
 
     def _of_any(self, value: Any, rows: Any) -> tuple[Any, Any]:
         """The rows of all replicas, and the place of this one's first."""
-        sizes = self._context.all_gather(rows[tf.newaxis], 0)
-        whole = self._context.all_gather(tf.stop_gradient(value), 0)
-        return whole, tf.reduce_sum(sizes[: self._context.replica_id_in_sync_group])
+        return self._context.all_gather(tf.stop_gradient(value), 0), self._before(rows)
+
+    def _before(self, rows: Any) -> Any:
+        """How many rows the replicas before this one have.
+
+        Args:
+            rows: that this replica has.
+        """
+        return tf.reduce_sum(self._context.all_gather(rows[tf.newaxis], 0)[: self._context.replica_id_in_sync_group])
+
+    def _with_gradients_of_all(self, value: Any, whole: Any, before: Any) -> Any:
+        @tf.custom_gradient
+        def gathered(value: Any) -> Any:
+            rows = tf.shape(value)[0]
+            return tf.identity(whole), lambda gradient: self._summed(gradient)[before : before + rows]
+
+        return gathered(value)
 
     def _of_static(self, value: Any, rows: Any) -> tuple[Any, Any]:
         before = self._context.replica_id_in_sync_group * rows

@@ -6,7 +6,7 @@ Every worker looks at examples of its own, and all decide alike. Imports TensorF
 import itertools
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +27,8 @@ from dtj_trainer.keras_fit import models
 from dtj_trainer.keras_fit.adoption import members
 from dtj_trainer.keras_fit.judged import Doubts, Judged, is_of_keras
 from dtj_trainer.keras_fit.replica_losses import divided, known
+from dtj_trainer.training.layers import sent_for, share_examples
+from dtj_trainer.training.layers_by_parts import Seen
 from dtj_trainer.training.loss_division import EXAMPLES, Parts, part_of, rows_of
 
 log = logging.getLogger(__name__)
@@ -59,7 +61,7 @@ class _Seen:
     problem: UsageError | None = None
     own_loss: Parts | None = None
     judged: Judged | None = None
-    added: Sequence[Parts] = ()
+    layers: Seen = field(default_factory=lambda: Seen([], None))
     step: models.OwnStep = field(default_factory=models.OwnStep)
 
 
@@ -89,6 +91,41 @@ def look(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, tr
     found = _agree(strategy, model, seen, rows=rows)
     _looked_at[model] = compiled
     return found
+
+
+def look_to_predict(strategy: Any, model: Any, data: Any) -> None:
+    """Finds out which layers compute an example with others, unless that is known. All workers have to call it.
+
+    Args:
+        data: what the replicas are given first.
+
+    Raises:
+        UsageError: replicas cannot divide what a layer computes; on all workers.
+    """
+    if model in _looked_at:
+        return
+    seen = _Seen()
+    filled = [part for part in _parts(strategy, model, data) if rows_of(part)]
+
+    def checked() -> None:
+        options = {"trains": False, "replicas": strategy.num_replicas_in_sync, "unchecked": unchecked}
+        try:
+            seen.layers = models.check(model, _of_all(filled), losses_count=False, **options)
+        except UsageError as error:
+            seen.problem = error
+        except Exception as error:  # noqa: BLE001 - the real call says what is wrong, if anything is
+            log.debug(f"{type(model).__name__} could not be tried on examples: {error}")
+
+    if filled:
+        apart(partial(_look_at, model, checked))
+    if any(of_each_worker(strategy, int(seen.problem is not None))):
+        raise seen.problem or _said_by_another(model)
+    share_examples(model, seen.layers, strategy)
+    _looked_at[model] = None
+
+
+def _said_by_another(model: Any) -> UsageError:
+    return UsageError(f"{type(model).__name__}: another worker says why it cannot be trained")
 
 
 def doubtful() -> bool:
@@ -233,13 +270,11 @@ def _look(
             log.warning(f"{type(model).__name__}: {what}; it could not be tried on examples ({first_line(error)})")
         return None
 
-    seen.added = (
-        tried(
-            "its layers are taken to give each example its own",
-            lambda: models.check(model, examples, trains=trains, replicas=replicas, unchecked=unchecked),
-        )
-        or ()
+    checked = tried(
+        "its layers are taken to give each example its own",
+        lambda: models.check(model, examples, trains=trains, replicas=replicas, unchecked=unchecked),
     )
+    seen.layers = checked or seen.layers
     if "compute_loss" not in vars(model):
         seen.own_loss = tried(
             "its compute_loss is computed of the examples of all replicas",
@@ -284,6 +319,7 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
     """Lets all workers take the same for known."""
     judged = seen.judged or Judged()
     losses, metrics = list(judged.losses), list(judged.metrics)
+    added = seen.layers.parts
     problem, equal, looked, own_loss, *of_each = _alike(
         strategy,
         [
@@ -293,22 +329,23 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
             0 if seen.own_loss is None else _CODES[seen.own_loss],
             *(_CODES[judged.losses[loss]] for loss in losses),
             *(_ADDS_UP if judged.metrics[metric] else _GATHERED for metric in metrics),
-            *(_CODES[parts] for parts in seen.added),
+            *(_CODES[parts] for parts in added),
             *(_CODES[parts] for parts in seen.step.targets),
             *(_CODES[parts] for parts in seen.step.returned.values()),
             *(_CODES[parts] for parts in seen.step.means),
         ],
     )
     if problem:
-        raise seen.problem or UsageError(f"{type(model).__name__}: another worker says why it cannot be trained")
+        raise seen.problem or _said_by_another(model)
     if keras3.overrides(model, "compute_loss") and "compute_loss" not in vars(model):
         model.compute_loss = divided(type(model).compute_loss, model, _agreed(own_loss))
+    layers = share_examples(model, seen.layers, strategy)
     returned: dict[Any, Parts] = {}
     targets: Sequence[Parts] = ()
     means: Sequence[Parts] = ()
     if looked == {_LOOKED}:
         groups, each = [], iter(of_each)
-        for group in (losses, metrics, seen.added, seen.step.targets, seen.step.returned, seen.step.means):
+        for group in (losses, metrics, added, seen.step.targets, seen.step.returned, seen.step.means):
             groups.append(list(itertools.islice(each, len(group))))
         of_losses, of_metrics, of_added, of_targets, of_returned, of_means = groups
         known.added[model] = [_agreed(codes) for codes in of_added]
@@ -326,7 +363,9 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
             known.metrics[metric] = codes == {_ADDS_UP}
         replicas = strategy.num_replicas_in_sync
         most = max(of_each_worker(strategy, sum(rows))) * replicas // len(rows)
-        _check_size(judged, losses, metrics, rows=most, replicas=replicas, tells=strategy.extended.should_checkpoint)
+        _check_size(
+            judged, losses, metrics, layers, rows=most, replicas=replicas, tells=strategy.extended.should_checkpoint
+        )
     return Found(targets=targets, equal=len(equal) == 1 and equal != {-1}, returned=returned, means=means)
 
 
@@ -335,7 +374,14 @@ def _agreed(codes: set[int]) -> Parts:
 
 
 def _check_size(
-    judged: Judged, losses: Sequence[Any], metrics: Sequence[Any], *, rows: int, replicas: int, tells: bool
+    judged: Judged,
+    losses: Sequence[Any],
+    metrics: Sequence[Any],
+    layers: Mapping[Any, int],
+    *,
+    rows: int,
+    replicas: int,
+    tells: bool,
 ) -> None:
     """Says what is gathered.
 
@@ -347,11 +393,13 @@ def _check_size(
     """
     gathered = {f"the loss {one.name}": one for one in losses if known.of_loss(one) is Parts.NONE}
     gathered |= {f"the metric {one.name}": one for one in metrics if not known.adds_up(one)}
+    told = []
     for name, one in gathered.items():
         size = judged.bytes_of_each.get(one, 0) * rows
-        line = described(name, size, replicas=replicas)
-        if tells:
-            log.info(line)
+        told.append(described(name, size, replicas=replicas))
+    told += sent_for(layers, rows, replicas=replicas)
+    for line in told if tells else ():
+        log.info(line)
 
 
 def _alike(strategy: Any, codes: Sequence[int]) -> list[set[int]]:

@@ -17,12 +17,12 @@ import tensorflow as tf
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import components, values_here
 from dtj_trainer.distribution.replica_count import asks_elsewhere
-from dtj_trainer.errors import Undivided, UsageError, accept
+from dtj_trainer.errors import Undivided, UsageError
 from dtj_trainer.keras_fit.judged import Judged
 from dtj_trainer.keras_fit.replica_losses import divided, looking, noting, own_step
-from dtj_trainer.training import layers_by_parts
+from dtj_trainer.training import layers_by_parts, layers_of_all
 from dtj_trainer.training.drawing_alike import drawing_alike
-from dtj_trainer.training.layers import not_shared, separate_losses
+from dtj_trainer.training.layers import check_shared, separate_losses
 from dtj_trainer.training.loss_division import (
     ChangesModel,
     Evidence,
@@ -47,12 +47,17 @@ _TOLERANCE = 1e-4
 """Of the numbers that a step computes: a GPU may convolve a batch of another size in another way."""
 
 
-def check(model: Any, examples: Any, *, trains: bool, replicas: int, unchecked: Sequence[str] = ()) -> Sequence[Parts]:
-    """How the losses divide that the layers of a model add; lets each replica have its own.
+def check(
+    model: Any, examples: Any, *, trains: bool, losses_count: bool = True, replicas: int, unchecked: Sequence[str] = ()
+) -> layers_by_parts.Seen:
+    """How the losses divide that the layers of a model add, and which of these need the examples of all replicas.
+
+    Lets each replica have its own losses.
 
     Args:
         examples: real ones, as a step is given them.
         trains: whether it is called to train.
+        losses_count: whether what the layers add is used.
         unchecked: names of what the user accepts as it is.
 
     Raises:
@@ -61,12 +66,13 @@ def check(model: Any, examples: Any, *, trains: bool, replicas: int, unchecked: 
     separate_losses(model)
     inputs = keras.utils.unpack_x_y_sample_weight(examples)[0]
     if inputs is None or type(model).call is keras.Model.call:
-        return ()
-    seen = layers_by_parts.look(model, inputs, training=trains)
-    what = f"fit with {replicas} replicas"
-    if problem := not_shared(model, inputs, seen, what=what, otherwise="train on one device", trains=trains):
-        accept(problem, unchecked)
-    return [Parts.MEAN if loss.parts is Parts.NONE else loss.parts for loss in seen.added]
+        return layers_by_parts.Seen([], None)
+    return check_shared(
+        model, inputs,
+        what=f"fit with {replicas} replicas",
+        otherwise="train on one device",
+        trains=trains, losses_count=losses_count, unchecked=unchecked,
+    )  # fmt: skip
 
 
 def division_of_loss(model: Any, examples: Any) -> Parts | None:
@@ -196,7 +202,13 @@ def _enough(examples: Any) -> tuple[Any, int]:
 
 
 def _runs(model: Any, step: Callable[[Any], Any], examples: Any, rows: int) -> "list[_Run]":
-    return [_Run.of(model, step, part_of(examples, part)) for part in compared(rows)]
+    calls, runs = layers_of_all.Recorded(), []
+    for number, part in enumerate(compared(rows)):
+        places = np.arange(rows)[part]
+        of_part = calls if not number else calls.of_part(places)
+        with layers_of_all.calling(of_part):
+            runs.append(_Run.of(model, step, part_of(examples, part)))
+    return runs
 
 
 def _add(targets: Sequence[Evidence], runs: "Sequence[_Run]") -> None:

@@ -5,9 +5,10 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, private
-from dtj_trainer.keras_fit import batches, random_draws, replicas_without_examples
+from dtj_trainer.keras_fit import batches, first_batch, random_draws, replicas_without_examples
 from dtj_trainer.keras_fit.adoption import check_keeps_nothing_of_batches
 from dtj_trainer.keras_fit.replica_losses import several
+from dtj_trainer.training.layers import counting
 
 try:
     from keras.src import tree
@@ -37,7 +38,8 @@ def make_predict_function(original: Any, model: Any, force: bool = False) -> Non
 
     @tf.autograph.experimental.do_not_convert
     def of_replica(data: Any, count: Any) -> Any:
-        with draws():
+        present = None if count is None else tf.cast(count > 0, tf.float32)
+        with counting(present), draws():
             outputs = model._autoconvert_optionals(model.predict_step)(data)
         return tree.map_structure(lambda one: replicas_without_examples.without(one, count), outputs)
 
@@ -47,4 +49,10 @@ def make_predict_function(original: Any, model: Any, force: bool = False) -> Non
         outputs = [reduced(one, strategy, reduction="concat") for one in each]
         return tree.map_structure(lambda *parts: concat(parts), *outputs) if outputs[1:] else outputs[0]
 
-    model.predict_function = steps if model.run_eagerly else tf.function(steps, reduce_retracing=True, autograph=False)
+    call = steps if model.run_eagerly else tf.function(steps, reduce_retracing=True, autograph=False)
+
+    def function(data: Any) -> Any:
+        first_batch.look_to_predict(strategy, model, data[0])
+        return call(data)
+
+    model.predict_function = function

@@ -23,6 +23,7 @@ from dtj_trainer.distribution.replica_count import one_replica
 from dtj_trainer.keras_fit.judged import Judged
 from dtj_trainer.training.global_batch_loss import gives_each
 from dtj_trainer.training.layers import added_times, counting
+from dtj_trainer.training.layers_of_all import calling
 from dtj_trainer.training.loss_division import Parts, Tried
 
 try:
@@ -259,7 +260,7 @@ def alone() -> Iterator[None]:
     """In a replica's step: what is computed is not divided, as on one device."""
     before, here.share, here.within = (here.share, here.within), None, 0
     try:
-        with as_on_one_replica():
+        with as_on_one_replica(), calling(None):
             yield
     finally:
         here.share, here.within = before

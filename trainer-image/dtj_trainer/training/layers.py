@@ -2,8 +2,9 @@
 
 import threading
 from collections import UserList
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -12,8 +13,11 @@ import tensorflow as tf
 
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
-from dtj_trainer.errors import Undivided
-from dtj_trainer.training.layers_by_parts import Seen, aggregated
+from dtj_trainer.distribution.agreement import of_any_task
+from dtj_trainer.distribution.gathering import described
+from dtj_trainer.errors import Undivided, accept
+from dtj_trainer.training.layers_by_parts import Seen, aggregated, look
+from dtj_trainer.training.layers_of_all import OfStep, calling, compute_of_all
 from dtj_trainer.training.loss_division import Parts
 
 
@@ -43,14 +47,97 @@ def batch_normalizations(model: Any) -> list[Any]:
     ]
 
 
+def check_shared(
+    model: Any,
+    inputs: Any,
+    *,
+    what: str,
+    otherwise: str,
+    trains: bool = True,
+    exchanging: bool = True,
+    evaluates_alone: bool = False,
+    losses_count: bool = True,
+    unchecked: Sequence[str],
+) -> Seen:
+    """Makes sure that several replicas can share a model.
+
+    Args:
+        inputs: real examples, some tens of them.
+        what: is trained, which the line begins with.
+        otherwise: the last remedy.
+        trains: whether the model is called to train.
+        exchanging: whether replicas can give each other their examples.
+        evaluates_alone: whether each replica evaluates batches of its own.
+        losses_count: whether what the layers add is used.
+        unchecked: names of what the user accepts as it is.
+
+    Raises:
+        Undivided: they cannot.
+        Exception: what the model raises for these examples.
+    """
+    setting = changed_by_data(model, inputs, training=trains, by_chance=False) if exchanging else []
+    if evaluates_alone and setting:
+        apart = {id(one) for one in changed_by_data(model, inputs, training=False)}
+        setting = [one for one in setting if id(one) not in apart]
+    of_all = [layer for layer in keras3.sublayers(model, recursive=True) if sets(layer, setting)]
+    seen = look(model, inputs, training=trains, of_all=of_all if exchanging else None, as_they_are=unchecked)
+    seen = seen if losses_count else replace(seen, added=[])
+    alike = [one for one in setting if any(sets(layer, [one]) for layer in seen.of_all)]
+    if problem := not_shared(model, inputs, seen, alike, what=what, otherwise=otherwise, trains=trains):
+        accept(problem, unchecked)
+    return seen
+
+
+def share_examples(model: Any, seen: Seen, strategy: Any) -> Mapping[Any, int]:
+    """Lets the layers that a task has found have the examples of all replicas, on all tasks.
+
+    All tasks of the strategy have to call it, with the same model.
+
+    Returns:
+        These layers, with the bytes that an example has there; 0 where only another task has found it.
+    """
+    layers = keras3.sublayers(model, recursive=True)
+    found = of_any_task(strategy, [layer in seen.of_all for layer in layers])
+    shared = {layer: seen.of_all.get(layer, 0) for layer, is_so in zip(layers, found, strict=True) if is_so}
+    for layer in shared:
+        compute_of_all(layer)
+    return shared
+
+
+def sent_for(layers: Mapping[Any, int], rows: int, *, replicas: int) -> list[str]:
+    """What the replicas send each other for such layers, as lines say it.
+
+    Args:
+        layers: of `share_examples`.
+        rows: examples in a batch of all replicas.
+
+    Raises:
+        UsageError: it is too much.
+    """
+    return [
+        described(f"layer {layer.name} ({type(layer).__name__})", size * rows, replicas=replicas, of="its inputs")
+        for layer, size in layers.items()
+    ]
+
+
+def sets(layer: Any, weights: Sequence[Any]) -> bool:
+    """Whether one of these weights is a layer's own."""
+    if not weights:
+        return False
+    of_layers = {id(one) for inner in keras3.sublayers(layer, recursive=True) for one in inner.weights}
+    own = {id(one) for one in layer.weights} - of_layers
+    return any(id(one) in own for one in weights)
+
+
 def not_shared(
-    model: Any, inputs: Any, seen: Seen, *, what: str, otherwise: str, trains: bool = True
+    model: Any, inputs: Any, seen: Seen, alike: Sequence[Any] = (), *, what: str, otherwise: str, trains: bool = True
 ) -> Undivided | None:
     """What several replicas cannot share, as a line says it, with a remedy; None if nothing.
 
     Args:
         inputs: real examples, some tens of them.
         seen: of these.
+        alike: weights that all replicas set to the same.
         what: is trained, which the line begins with.
         otherwise: the last remedy.
         trains: whether the model is called to train.
@@ -63,10 +150,12 @@ def not_shared(
         return Undivided(name, f"{what}: {problem}, or {otherwise}")
 
     own = "and each replica would have its own; "
-    if trains and (changed := changed_by_data(model, inputs)):
+    changed = changed_by_data(model, inputs) if trains else []
+    if changed := [one for one in changed if all(one is not same for same in alike)]:
+        paths = [getattr(one, "path", one.name) for one in changed]
         return found(
-            changed[0],
-            f"{', '.join(changed)} depends on the examples that the model is called with, or on chance, {own}give "
+            paths[0],
+            f"{', '.join(paths)} depends on the examples that the model is called with, or on chance, {own}give "
             "add_weight an aggregation, such as 'mean'",
         )
     if trains and (unsaved := unsaved_state(model, inputs)):
@@ -97,10 +186,14 @@ def _name_in(layer: str) -> str:
     return layer.split()[1]
 
 
-def changed_by_data(model: Any, inputs: Any) -> list[str]:
-    """The variables that a forward pass in training sets to something that depends on the examples, or on chance.
+def changed_by_data(model: Any, inputs: Any, *, training: bool = True, by_chance: bool | None = None) -> list[Any]:
+    """The weights that a forward pass sets to something that depends on the examples, or on chance.
 
     Left out are those of BatchNormalization, and those that say how the replicas' values are to be aggregated.
+
+    Args:
+        training: how the model is called.
+        by_chance: only those that depend on chance, or only the others; None: all.
     """
     known = {id(weight) for layer in batch_normalizations(model) for weight in layer.weights}
     found = [
@@ -111,11 +204,13 @@ def changed_by_data(model: Any, inputs: Any) -> list[str]:
     if not found:
         return []
     other = tf.nest.map_structure(tf.zeros_like, inputs)
-    one, *others = (_after(model, found, *given) for given in ((inputs, 0), (other, 0), (inputs, 1)))
+    passes = ((inputs, 0), (other, 0), (inputs, 1))
+    one, *others = (_after(model, found, given, seed, training=training) for given, seed in passes)
     return [
-        getattr(weight, "path", weight.name)
-        for weight, value, *values in zip(found, one, *others, strict=True)
-        if not all(np.array_equal(value, each) for each in values)
+        weight
+        for weight, value, by_examples, by_seed in zip(found, one, *others, strict=True)
+        if not (np.array_equal(value, by_examples) and np.array_equal(value, by_seed))
+        and by_chance in (None, not np.array_equal(value, by_seed))
     ]
 
 
@@ -163,19 +258,26 @@ def adds_losses(model: Any, inputs: Any) -> bool:
 
 
 def _after(
-    model: Any, weights: list[Any], inputs: Any, seed: int = 0, *, then: Callable[[], object] = lambda: None
+    model: Any,
+    weights: list[Any],
+    inputs: Any,
+    seed: int = 0,
+    *,
+    training: bool = True,
+    then: Callable[[], object] = lambda: None,
 ) -> list[Any]:
     """The values of these weights after a forward pass, which changes nothing.
 
     Args:
         seed: what the seeds of the model's generators are moved by.
+        training: how the model is called.
         then: called after the pass.
     """
-    training = keras3.call_arguments(model, training=True)
+    arguments = keras3.call_arguments(model, training=training)
     values = values_here(model.variables)
     mapping = [(one, value + tf.cast(seed, value.dtype) if keras3.is_seed(one) else value) for one, value in values]
     with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
-        model(inputs, **training)
+        model(inputs, **arguments)
         then()
         return [np.asarray(scope.get_current_value(weight)) for weight in weights]
 
@@ -192,14 +294,15 @@ _replica = _Replica()
 
 @contextmanager
 def counting(present: Any) -> Iterator[None]:
-    """In a replica's step: whether its examples count in what is synchronized.
+    """In a replica's step: whether its examples count in what is synchronized, and in layers of the examples of all.
 
     Args:
         present: 0 or 1; None if they do.
     """
     before, _replica.present = _replica.present, present
     try:
-        yield
+        with calling(OfStep(present)):
+            yield
     finally:
         _replica.present = before
 

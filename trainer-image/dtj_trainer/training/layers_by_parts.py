@@ -2,14 +2,15 @@
 
 Several replicas have a part of a batch each. A layer whose output for an example depends on the other examples gives
 something else there, and so does a loss that a layer adds and that is neither a mean nor a sum over the examples. Both
-are looked for with real examples, in calls that change nothing. Imports TensorFlow.
+are looked for with real examples, in calls that change nothing. Such a layer can be given the examples of all replicas,
+see `layers_of_all`, if all that it takes and gives has a row for each example. Imports TensorFlow.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import keras
@@ -18,14 +19,13 @@ import tensorflow as tf
 
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
+from dtj_trainer.training import layers_of_all
 from dtj_trainer.training.drawing_alike import drawing_alike
-from dtj_trainer.training.loss_division import Parts, agreeing, by_row, off, rows_of, times
+from dtj_trainer.training.loss_division import Parts, agreeing, off, rows_of
+from dtj_trainer.training.varied_examples import EXAMPLES, chosen, enough, varied
 
 log = logging.getLogger(__name__)
 
-EXAMPLES = 12
-"""To look with; more show no more."""
-_MIN_ROWS = 6
 _LOSSES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
 """Of the largest of the losses: what passes as rounded, by the least exact type in the model."""
 _OUTPUTS = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-2}
@@ -60,13 +60,28 @@ class Seen:
     Attributes:
         added: for each of `model.losses`, in their order.
         comparing: the first layer, in the order of calls, whose output for an example depends on others.
+        of_all: the layers that are to be given the examples of all replicas, with the bytes that an example has there;
+            what they give and add is not among the rest.
     """
 
     added: list[Added]
     comparing: str | None
+    of_all: Mapping[Any, int] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> list[Parts]:
+        """How each of `model.losses` counts: as a mean, where the user accepts it as it is."""
+        return [Parts.MEAN if loss.parts is Parts.NONE else loss.parts for loss in self.added]
 
 
-def look(model: Any, inputs: Any, *, training: bool = True) -> Seen:
+def look(
+    model: Any,
+    inputs: Any,
+    *,
+    training: bool = True,
+    of_all: Sequence[Any] | None = None,
+    as_they_are: Sequence[str] = (),
+) -> Seen:
     """Compares a batch of these examples with two parts of it, in forward passes.
 
     Everything draws the same numbers for each example. BatchNormalization takes the statistics that it has, and
@@ -75,28 +90,53 @@ def look(model: Any, inputs: Any, *, training: bool = True) -> Seen:
     Args:
         inputs: real examples, up to `EXAMPLES`; fewer than 6 are repeated, and varied.
         training: how the model is called.
+        of_all: layers that are to be given the examples of all replicas, if they can be, as those that are found; None:
+            no layer can be.
+        as_they_are: names of layers that are not.
 
     Raises:
         Exception: what the model raises for them.
     """
-    inputs = _enough(_chosen(inputs, np.arange(min(rows_of(inputs), EXAMPLES))))
+    inputs = enough(chosen(inputs, np.arange(min(rows_of(inputs), EXAMPLES))))
+    known: dict[Any, int] = {}
     with undisturbed(model):
-        first = _Passes(model, inputs, training=training)
-        possible, comparing = first.possible(), first.comparing()
-        for tried in _tried(inputs):
-            try:
-                other = _Passes(model, tried, training=training)
-                also, comparing = other.possible(), comparing or other.comparing()
-            except Exception as error:  # noqa: BLE001 - inputs may have to be numbers of a kind
-                log.debug(f"the model does not take inputs that are changed: {error}")
-                continue
-            if len(also) == len(possible):
-                possible = [one & two for one, two in zip(possible, also, strict=True)]
-    added = [
-        Added(next((part for part in (Parts.MEAN, Parts.SUM) if part in parts), Parts.NONE), by)
-        for parts, by in zip(possible, first.whole.adders, strict=True)
-    ]
-    return Seen(added, comparing)
+        while True:
+            seen, first, mixing = _looked(model, inputs, training=training, exchanging=of_all is not None)
+            found = {
+                layer: size
+                for layer in (() if of_all is None else (*of_all, *mixing))
+                if layer not in known and layer.name not in as_they_are and (size := first.size_in_rows(layer))
+            }
+            if not found:
+                return replace(seen, of_all=known)
+            known |= found
+            for layer in found:
+                layers_of_all.compute_of_all(layer)
+
+
+def _looked(model: Any, inputs: Any, *, training: bool, exchanging: bool) -> "tuple[Seen, _Passes, list[Any]]":
+    """What shows; the calls; and the layers that need the examples of all, as far as they show.
+
+    Args:
+        exchanging: whether the layers that are known to need it have the examples of all.
+    """
+    first = _Passes(model, inputs, training=training, exchanging=exchanging)
+    possible, comparing = first.possible(), first.comparing()
+    for tried in varied(inputs):
+        try:
+            other = _Passes(model, tried, training=training, exchanging=exchanging)
+            also, comparing = other.possible(), other.comparing() if comparing is None else comparing
+        except Exception as error:  # noqa: BLE001 - inputs may have to be numbers of a kind
+            log.debug(f"the model does not take inputs that are changed: {error}")
+            continue
+        if len(also) == len(possible):
+            possible = [one & two for one, two in zip(possible, also, strict=True)]
+    parts = [next((one for one in (Parts.MEAN, Parts.SUM) if one in each), Parts.NONE) for each in possible]
+    adders = first.whole.adders
+    mixing = [layer for one, layer in zip(parts, adders, strict=True) if one is Parts.NONE and layer is not None]
+    names = [None if layer is None else _name(layer) for layer in (comparing, *adders)]
+    seen = Seen([Added(*each) for each in zip(parts, names[1:], strict=True)], names[0])
+    return seen, first, mixing if comparing is None else [comparing, *mixing]
 
 
 def tolerance_of(model: Any) -> float:
@@ -125,74 +165,6 @@ def undisturbed(model: Any) -> Iterator[None]:
             layer.trainable = True
 
 
-# -- examples --------------------------------------------------------------------------------------------------
-
-
-def _of_each(values: Any, change: Callable[[Any], Any]) -> Any:
-    """Of a structure of tensors, with their masks."""
-
-    def changed(one: Any) -> Any:
-        if one is None:
-            return None
-        mask, result = keras3.mask_of(one), change(one)
-        if mask is not None:
-            keras3.put_mask(result, change(mask))
-        return result
-
-    return keras.tree.map_structure(changed, values)
-
-
-def _chosen(values: Any, rows: Any) -> Any:
-    """Examples, by their places."""
-
-    def of(one: Any) -> Any:
-        if isinstance(one, tf.SparseTensor):
-            size = [1, *one.shape[1:]]
-            return tf.sparse.concat(0, [tf.sparse.slice(one, [row, *[0] * (len(size) - 1)], size) for row in rows])
-        return tf.gather(one, rows)
-
-    return _of_each(values, of)
-
-
-def _enough(inputs: Any) -> Any:
-    """At least `_MIN_ROWS` examples; where these are varied, no two are the same."""
-    rows = rows_of(inputs)
-    if rows >= _MIN_ROWS:
-        return _chosen(inputs, np.arange(min(rows, EXAMPLES)))
-    more = np.repeat(np.arange(rows), -(-_MIN_ROWS // rows))
-
-    def turned(one: Any) -> Any:
-        if _is_dense(one) and one.dtype.is_integer and one.shape.rank > 1 and one.shape[1]:
-            steps = (np.arange(one.shape[1]) + np.arange(len(more))[:, None]) % one.shape[1]
-            return tf.gather(one, steps, batch_dims=1, axis=1)
-        return one
-
-    return times(_of_each(_chosen(inputs, more), turned), np.linspace(1.0, 0.7, len(more)))
-
-
-def _tried(inputs: Any) -> Iterator[Any]:
-    """The same in different sizes, and moved to both sides, so that what they have in common proves nothing.
-
-    A loss that counts what a layer chooses, say, is a mean as long as all examples choose the same.
-    """
-    if not any(one.dtype.is_floating for one in tf.nest.flatten(inputs)):
-        return
-    place, rows = np.arange(rows_of(inputs)), rows_of(inputs)
-    yield times(inputs, np.where(place % 2, 0.1, 1.0) * np.linspace(0.3, 1.0, rows))
-    yield _of_each(inputs, lambda one: _moved(one, np.where(place % 3, 2.0, -2.0)))
-
-
-def _moved(one: Any, by: Any) -> Any:
-    """Each row moved by so many times the largest number, where they are numbers with a fraction."""
-    if not _is_dense(one) or not one.dtype.is_floating:
-        return tf.identity(one)
-    return one + tf.reduce_max(tf.abs(one)) * by_row(by, one)
-
-
-def _is_dense(one: Any) -> bool:
-    return tf.is_tensor(one) and not isinstance(one, tf.RaggedTensor | tf.SparseTensor)
-
-
 # -- calls -----------------------------------------------------------------------------------------------------
 
 
@@ -207,9 +179,11 @@ class _Shown:
 
 @dataclass(frozen=True)
 class _Call:
-    name: str
+    layer: Any
     inputs: list[_Shown]
     outputs: list[_Shown]
+    size: int
+    """Bytes of the inputs for an example; 0 if something that it takes or gives has no row for each."""
 
 
 @dataclass
@@ -218,12 +192,15 @@ class _Pass:
 
     calls: dict[tuple[int, int], _Call] = field(default_factory=dict)
     losses: list[Any] = field(default_factory=list)
-    adders: list[str | None] = field(default_factory=list)
+    adders: list[Any] = field(default_factory=list)
+    """The layer of each loss; None for the penalty of a weight."""
     by_chance: bool = False
     """Whether it has drawn numbers that cannot be made alike."""
 
     @classmethod
-    def of(cls, model: Any, inputs: Any, rows: Any, *, training: bool) -> "_Pass":
+    def of(
+        cls, model: Any, inputs: Any, rows: Any, *, training: bool, calls: layers_of_all.Calls | None = None
+    ) -> "_Pass":
         made, count = cls(), len(rows)
         called: dict[int, int] = {}
 
@@ -231,7 +208,9 @@ class _Pass:
             number = called[id(layer)] = called.get(id(layer), 0) + 1
             if not made.by_chance and number <= _CALLS and tf.executing_eagerly():
                 given, got = ([_shown(one, count) for one in _tensors(each)] for each in (arguments, outputs))
-                made.calls[id(layer), number] = _Call(_name(layer), given, got)
+                in_rows = layers_of_all.in_rows(arguments, count) and layers_of_all.in_rows(outputs, count)
+                size = layers_of_all.bytes_of_row(arguments, count) if in_rows and layer is not model else 0
+                made.calls[id(layer), number] = _Call(layer, given, got, size)
 
         def otherwise() -> None:
             made.by_chance = True
@@ -240,11 +219,12 @@ class _Pass:
         with (
             drawing_alike(otherwise),
             keras3.noting_calls(note),
+            layers_of_all.calling(calls),
             _Scope(state_mapping=before, collect_losses=True),
         ):
-            model(_chosen(inputs, rows), **keras3.call_arguments(model, training=training))
+            model(chosen(inputs, rows), **keras3.call_arguments(model, training=training))
             made.losses = [np.sum(np.asarray(tf.cast(loss, tf.float64))) for loss in model.losses]
-            made.adders = [None if one is None else _name(one) for one in keras3.adders_of_losses(model)]
+            made.adders = keras3.adders_of_losses(model)
         return made
 
 
@@ -292,12 +272,16 @@ def _shown(one: Any, rows: int) -> _Shown:
 class _Passes:
     """All examples, the first third of them, and the rest."""
 
-    def __init__(self, model: Any, inputs: Any, *, training: bool) -> None:
+    def __init__(self, model: Any, inputs: Any, *, training: bool, exchanging: bool) -> None:
         self.rows = rows_of(inputs)
         self._part = self.rows // 3
-        self._of: Callable[[Any], _Pass] = lambda places: _Pass.of(model, inputs, places, training=training)
-        places = np.arange(self.rows)
-        self.whole, self.first, self.rest = map(self._of, (places, places[: self._part], places[self._part :]))
+        self._of: Callable[..., _Pass] = partial(_Pass.of, model, inputs, training=training)
+        places, calls = np.arange(self.rows), layers_of_all.Recorded()
+        self.whole = self._of(places, calls=calls)
+        self.first, self.rest = (
+            self._of(part, calls=calls.of_part(part) if exchanging else None)
+            for part in (places[: self._part], places[self._part :])
+        )
 
     @cached_property
     def again(self) -> _Pass:
@@ -335,12 +319,19 @@ class _Passes:
         noise = off(np.float64(each[0]), np.float64(self.reversed.losses[place]))
         return agreeing(*each, share=share, tolerance=_TIMES * noise) & known if noise < _NOISE else set()
 
-    def comparing(self) -> str | None:
+    def size_in_rows(self, layer: Any) -> int:
+        """The bytes of a layer's inputs for an example; 0 if something that it takes or gives has no row for each."""
+        calls = [
+            call for one in (self.whole, self.first, self.rest) for call in one.calls.values() if call.layer is layer
+        ]
+        return sum(call.size for call in calls[: len(calls) // 3]) if all(call.size for call in calls) else 0
+
+    def comparing(self) -> Any | None:
         """The first layer whose inputs agree with those of the parts, and whose outputs do not."""
         for key, whole in self.whole.calls.items():
             first, rest = self.first.calls.get(key), self.rest.calls.get(key)
             if first and rest and self._compares(key, whole, first, rest):
-                return whole.name
+                return whole.layer
         return None
 
     def _compares(self, key: tuple[int, int], *each: _Call) -> bool:

@@ -28,7 +28,8 @@ from dtj_trainer.data.own_dataset import OwnData
 from dtj_trainer.data.service import FromService
 from dtj_trainer.data.source import Source, diagnosing_data_errors
 from dtj_trainer.data.task_inputs import check_inputs, check_labels
-from dtj_trainer.errors import Undivided, UsageError, accept
+from dtj_trainer.distribution.gathering import is_static
+from dtj_trainer.errors import UsageError
 from dtj_trainer.export.saved_model import Serving
 from dtj_trainer.process.user_function import guarded, load
 from dtj_trainer.tasks import shipped
@@ -36,16 +37,18 @@ from dtj_trainer.training.global_batch_loss import COMPARING
 from dtj_trainer.training.keras_evaluation import KerasEvaluation
 from dtj_trainer.training.layers import (
     adds_losses,
-    not_shared,
+    check_shared,
+    sent_for,
     separate_losses,
+    share_examples,
     synchronize_batch_normalization,
     unsaved_state,
 )
-from dtj_trainer.training.layers_by_parts import EXAMPLES as TO_LOOK_WITH
 from dtj_trainer.training.layers_by_parts import Seen, look
 from dtj_trainer.training.loss_division import EXAMPLES, Parts, loss_of_parts
 from dtj_trainer.training.metric_values import DefaultMetric
 from dtj_trainer.training.objective import CompiledObjective
+from dtj_trainer.training.varied_examples import EXAMPLES as TO_LOOK_WITH
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +189,8 @@ class ModelFactory:
         self._has_another_loss = False
         self._added: list[Parts] = []
         """How each of the losses divides that layers add, where several replicas share the model."""
+        self.of_all: Mapping[Any, int] = {}
+        """The layers that need the examples of all replicas, with the bytes that an example has there."""
         if isinstance(model, keras.Model):
             inputs = next(iter(data.validation(batch=2)))[0]
             guarded(name, "calling the model", lambda: self._look_at_layers(model, inputs))
@@ -217,24 +222,20 @@ class ModelFactory:
     def _share(self, model: Any, data: Source, replicas: int) -> None:
         """Makes sure that the replicas of a synchronous strategy can share the model, and lets them."""
         inputs = first_to_try(data, batch=TO_LOOK_WITH)[0]
-
-        def looked_at() -> tuple[Seen, Undivided | None]:
-            seen = look(model, inputs)
-            return seen, not_shared(model, inputs, seen, what=str(self._name), otherwise="use strategy OneDevice")
-
+        strategy = tf.distribute.get_strategy()
+        what, exchanging = str(self._name), not is_static(strategy)
         with ThreadPoolExecutor(1) as outside:  # of the strategy's scope, which is one of its thread
-            looking = outside.submit(looked_at)
-        seen, problem = guarded(self._name, "calling the model", looking.result)
-        if problem:
-            accept(problem, self._unchecked)
-        self._added = [Parts.MEAN if loss.parts is Parts.NONE else loss.parts for loss in seen.added]
+            looking = outside.submit(
+                check_shared, model, inputs, what=what, otherwise="use strategy OneDevice", exchanging=exchanging,
+                evaluates_alone=True, unchecked=self._unchecked,
+            )  # fmt: skip
+        seen: Seen = guarded(self._name, "calling the model", looking.result)
+        self._added, self.of_all = seen.parts, share_examples(model, seen, strategy)
         separate_losses(model)
         if count := synchronize_batch_normalization(model):
             # Else each replica would keep statistics of its own share of a batch.
-            log.log(
-                self.log_level,
-                f"{self._name}: statistics of {count} BatchNormalization are made over all {replicas} replicas",
-            )
+            line = f"statistics of {count} BatchNormalization are made over all {replicas} replicas"
+            log.log(self.log_level, f"{self._name}: {line}")
 
     def objective(self, model: Any, data: Source, *, batch: int | None) -> CompiledObjective:
         """The loss and the metrics that a model of Keras 3 was compiled with.
@@ -247,14 +248,13 @@ class ModelFactory:
         objective = CompiledObjective(
             self._name, model, data, batch=batch, default=self._loss.default, added=self._added
         )
-        if objective.gathered:
-            log.log(self.log_level, objective.gathered)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        for line in [objective.gathered, *sent_for(self.of_all, batch, replicas=replicas)] if batch else []:
+            if line:
+                log.log(self.log_level, line)
         if batch is not None and (names := objective.not_shown()):
-            log.log(
-                self.log_level,
-                f"{self._name}: {', '.join(names)} cannot be shown, because the model updates it when it is called; "
-                "compile the model with metrics",
-            )
+            line = "cannot be shown, because the model updates it when it is called; compile the model with metrics"
+            log.log(self.log_level, f"{self._name}: {', '.join(names)} {line}")
         own = objective.test_step
         if own and own.not_shown and (batch is not None or not self._reported):
             log.log(

@@ -82,6 +82,8 @@ def train(run: Run, strategy: Any) -> None:
         # All tasks read: what replicas keep each by itself is reduced over all of them.
         weights = [weight.numpy() for weight in training.model.weights]
         if config.cluster.leads:
+            # What a layer gives for an example with others depends on how many they are.
+            devices = 1 if run.model.of_all else strategy.num_replicas_in_sync
             try:
                 finish(
                     run, controller.reporter, controller.summaries,
@@ -89,7 +91,7 @@ def train(run: Run, strategy: Any) -> None:
                     step=controller.step,
                     best_step=training.best_step,
                     checkpoint=training.store.path(),
-                    batch=-(-training.course.batch // strategy.num_replicas_in_sync),
+                    batch=-(-training.course.batch // devices),
                 )  # fmt: skip
             except DataChanged as error:
                 changed = error

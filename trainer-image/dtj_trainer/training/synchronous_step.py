@@ -21,6 +21,7 @@ from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.replica_count import one_replica
 from dtj_trainer.random_layers import RngState
 from dtj_trainer.training.controller import StepResult
+from dtj_trainer.training.layers import counting
 from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.objective import CompiledObjective
 from dtj_trainer.training.replica_draws import ReplicaDraws
@@ -189,7 +190,8 @@ class SynchronousLoop:
         """
         inputs, labels, *weights = examples
         with one_replica(), self._draws.differing(), tf.GradientTape() as tape:
-            outputs = self._forward(inputs, **self._training)
+            with counting(None):
+                outputs = self._forward(inputs, **self._training)
             loss, sums = self._objective.loss(outputs, labels, weights[0] if weights else None, inputs)
             self._objective.add_to(self._sums, sums)
             if not self._skipping:
