@@ -119,7 +119,6 @@ lint: operator ## ruff, mypy --strict, import contracts, zizmor on the workflows
 	$(OPERATOR)/python scripts/generate_cli.py --check
 	$(OPERATOR)/python scripts/generate_chart.py --check
 	$(OPERATOR)/python scripts/generate_metrics.py --check
-	$(OPERATOR)/python scripts/generate_behaviour.py >/dev/null
 	$(OPERATOR)/python scripts/generate_parity.py --check
 	$(OPERATOR)/python scripts/generate_failure_modes.py --check
 
