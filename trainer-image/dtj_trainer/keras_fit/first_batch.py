@@ -108,9 +108,12 @@ def look_to_predict(strategy: Any, model: Any, data: Any) -> None:
     filled = [part for part in _parts(strategy, model, data) if rows_of(part)]
 
     def checked() -> None:
-        options = {"trains": False, "replicas": strategy.num_replicas_in_sync, "unchecked": unchecked}
+        what = f"predict with {strategy.num_replicas_in_sync} replicas"
         try:
-            seen.layers = models.check(model, _of_all(filled), losses_count=False, **options)
+            examples = _of_all(filled)
+            seen.layers = models.check(
+                model, examples, trains=False, losses_count=False, what=what, unchecked=unchecked
+            )
         except UsageError as error:
             seen.problem = error
         except Exception as error:  # noqa: BLE001 - the real call says what is wrong, if anything is
@@ -125,7 +128,7 @@ def look_to_predict(strategy: Any, model: Any, data: Any) -> None:
 
 
 def _said_by_another(model: Any) -> UsageError:
-    return UsageError(f"{type(model).__name__}: another worker says why it cannot be trained")
+    return UsageError(f"{type(model).__name__}: another worker says why it does not run on several replicas")
 
 
 def doubtful() -> bool:
@@ -272,7 +275,7 @@ def _look(
 
     checked = tried(
         "its layers are taken to give each example its own",
-        lambda: models.check(model, examples, trains=trains, replicas=replicas, unchecked=unchecked),
+        lambda: models.check(model, examples, trains=trains, what=f"fit with {replicas} replicas", unchecked=unchecked),
     )
     seen.layers = checked or seen.layers
     if "compute_loss" not in vars(model):

@@ -48,7 +48,7 @@ _TOLERANCE = 1e-4
 
 
 def check(
-    model: Any, examples: Any, *, trains: bool, losses_count: bool = True, replicas: int, unchecked: Sequence[str] = ()
+    model: Any, examples: Any, *, trains: bool, losses_count: bool = True, what: str, unchecked: Sequence[str] = ()
 ) -> layers_by_parts.Seen:
     """How the losses divide that the layers of a model add, and which of these need the examples of all replicas.
 
@@ -58,6 +58,7 @@ def check(
         examples: real ones, as a step is given them.
         trains: whether it is called to train.
         losses_count: whether what the layers add is used.
+        what: is done, which the line of a refusal begins with.
         unchecked: names of what the user accepts as it is.
 
     Raises:
@@ -69,7 +70,7 @@ def check(
         return layers_by_parts.Seen([], None)
     return check_shared(
         model, inputs,
-        what=f"fit with {replicas} replicas",
+        what=what,
         otherwise="train on one device",
         trains=trains, losses_count=losses_count, unchecked=unchecked,
     )  # fmt: skip
