@@ -265,7 +265,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     seen = Counted(model, strategy) if trains and sharding.workers_of(strategy) > 1 else None
     targets: Sequence[Parts] = ()
     means: Sequence[Parts] = ()
-    # Whether a step computes nothing before it has a batch, as one device does not where it knows that there is none.
+    # Whether a step computes nothing before it has a batch, as one device does not where it knows that there is none,
+    # or where XLA has compiled the step.
     waits = False
 
     @tf.autograph.experimental.do_not_convert
@@ -293,7 +294,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
 
     def steps(iterator: Any, count: Any, *, ends_known: bool) -> Any:
         nonlocal waits
-        waits = ends_known
+        waits = ends_known or replica_gradients.by_xla(model)
 
         def body(taken: Any) -> tuple[Any]:
             one_step(next(iterator), equal=equal)

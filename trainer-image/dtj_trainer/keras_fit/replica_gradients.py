@@ -140,15 +140,20 @@ _updated: WeakKeyDictionary[Any, WeakSet[Any]] = WeakKeyDictionary()
 """By model, the optimizers that its step updates whatever it computes."""
 
 
+def by_xla(model: Any) -> bool:
+    """Whether Keras compiles the step of a model by XLA on one device, so that it is computed whole or not at all."""
+    return model.jit_compile or any(one.device_type != "CPU" for one in tf.config.list_logical_devices())
+
+
 def count_end(model: Any) -> None:
     """Counts an update where data end that do not say their length, as the step of Keras does on one device.
 
     A step of Keras that is a graph gets its batch itself, and raises the counts of its optimizers before it finds that
-    there is none: rates that follow the count go by it. XLA, by which Keras compiles it on an accelerator, does not.
+    there is none: rates that follow the count go by it. XLA does not.
     In a step of several replicas, TensorFlow would raise them at once or later, each replica's for itself: there, they
     wait for the gradients (`OfReplica.counts`).
     """
-    if model.jit_compile or any(one.device_type != "CPU" for one in tf.config.list_logical_devices()):
+    if by_xla(model):
         return
     for optimizer in _updated.get(model, ()):
         if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
