@@ -136,6 +136,33 @@ ROWS = {
         ),
         EQUAL,
     ),
+    # The last batch of the data is smaller, and not the last of an execution.
+    "loss of all examples, several steps, repeated data": Row(
+        Sample(
+            loss="root",
+            compiled=(("steps_per_execution", "3"),),
+            feed="batched().repeat(), steps_per_epoch=-(-N // B)",
+            examples=35,
+            epochs=2,
+        ),
+        EQUAL,
+    ),
+    "layer of all examples, several steps, repeated data": Row(
+        Sample(layers=("Centre()",), compiled=(("steps_per_execution", "3"),), feed="batched().repeat(2)", examples=35),
+        EQUAL,
+    ),
+    # Keras counts an update at the end, and what accumulates is used by that count.
+    "accumulation by SGD, data of unknown length": Row(
+        Sample(
+            layers=("L.Dense(4, 'tanh')",),
+            feed="rows().filter(lambda *_: True).batch(B)",
+            examples=24,
+            batch=12,
+            optimizer="keras.optimizers.SGD(0.05, gradient_accumulation_steps=3)",
+            epochs=3,
+        ),
+        EQUAL,
+    ),
     "compute_loss that leaves out": Row(
         Sample(**_TOKENS, target="ignored", own=_loss("masked_mean(y, y_pred)"), examples=35), EQUAL
     ),

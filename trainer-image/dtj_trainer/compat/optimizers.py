@@ -5,6 +5,7 @@ Imports TensorFlow and Keras 3.
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import keras
@@ -31,6 +32,19 @@ def rate_of(optimizer: Any) -> Any:
 def count_of(optimizer: Any) -> Any:
     """The variable in which an optimizer of either Keras counts its updates, accumulated ones included."""
     return private(optimizer, "_iterations", library=_library(optimizer))
+
+
+def reads_count(optimizer: Any) -> bool:
+    """Whether an update of an optimizer of Keras 3 depends on how many there were, as Adam's does, or its rate."""
+    rate, own = rate_of(optimizer), type(optimizer).__mro__
+    methods = [
+        one
+        for kind in own[: own.index(keras.optimizers.Optimizer)]
+        for one in vars(kind).values()
+        if isinstance(one, FunctionType)
+    ]
+    by_rate = isinstance(rate, keras.optimizers.schedules.LearningRateSchedule) or callable(rate)
+    return by_rate or any(mentions(one, name) for one in methods for name in ("iterations", "_iterations"))
 
 
 def made_under(optimizer: Any) -> Any:

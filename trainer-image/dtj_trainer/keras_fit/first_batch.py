@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import keras
 import numpy as np
@@ -129,6 +129,14 @@ def look_to_predict(strategy: Any, model: Any, data: Any) -> None:
 
 def _said_by_another(model: Any) -> UsageError:
     return UsageError(f"{type(model).__name__}: another worker says why it does not run on several replicas")
+
+
+def gathers(model: Any) -> bool:
+    """Whether a step of a model computes something of the examples of all replicas."""
+    return model in _gathering
+
+
+_gathering: WeakSet[Any] = WeakSet()
 
 
 def doubtful() -> bool:
@@ -343,6 +351,7 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
     if keras3.overrides(model, "compute_loss") and "compute_loss" not in vars(model):
         model.compute_loss = divided(type(model).compute_loss, model, _agreed(own_loss))
     layers = share_examples(model, seen.layers, strategy)
+    of_all = bool(layers) or (bool(own_loss) and _agreed(own_loss) is Parts.NONE)
     returned: dict[Any, Parts] = {}
     targets: Sequence[Parts] = ()
     means: Sequence[Parts] = ()
@@ -364,11 +373,14 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
             )
         for metric, codes in zip(metrics, of_metrics, strict=True):
             known.metrics[metric] = codes == {_ADDS_UP}
+        of_all |= any(known.of_loss(one) is Parts.NONE for one in losses) or not all(map(known.adds_up, metrics))
         replicas = strategy.num_replicas_in_sync
         most = max(of_each_worker(strategy, sum(rows))) * replicas // len(rows)
         _check_size(
             judged, losses, metrics, layers, rows=most, replicas=replicas, tells=strategy.extended.should_checkpoint
         )
+    if any(of_each_worker(strategy, int(of_all))):
+        _gathering.add(model)
     return Found(targets=targets, equal=len(equal) == 1 and equal != {-1}, returned=returned, means=means)
 
 

@@ -339,6 +339,9 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     def take(iterator: _Steps) -> Any:
         """As many steps as one execution has; one that is looked at is taken by itself."""
         nonlocal taken
+        if model.steps_per_execution > 1 and first_batch.gathers(model):
+            # One by one: in a loop, TensorFlow gathers of all batches as many rows as of the first.
+            iterator.count = None
         left = model.steps_per_execution if iterator.count is None else iterator.count
         if look_at is None or taken < look_at:
             taken += left

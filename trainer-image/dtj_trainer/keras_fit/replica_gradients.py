@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, keras3
-from dtj_trainer.compat.optimizers import by_rows, count_of, reduced, weights_of
+from dtj_trainer.compat.optimizers import by_rows, count_of, reads_count, reduced, weights_of
 from dtj_trainer.compat.tensorflow import components, parts_of_replica
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import counted_here, here, part_of_whole, several
@@ -126,8 +126,9 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
         )
     if here.share is None or tf.executing_eagerly():
         return original(optimizer, grads, trainable_variables)
-    # One that accumulates gradients counts behind that, and so not where there is no batch.
-    if here.share.graph is tf.compat.v1.get_default_graph() and not optimizer.gradient_accumulation_steps:
+    # One that accumulates gradients counts behind an update that reads the count, and so not where there is no batch.
+    waits = optimizer.gradient_accumulation_steps and reads_count(optimizer)
+    if here.share.graph is tf.compat.v1.get_default_graph() and not waits:
         _updated.setdefault(here.trained, WeakSet()).add(optimizer)
     before, here.counts = here.counts, (count_of(optimizer), _tensors(grads))
     try:
