@@ -434,6 +434,7 @@ ROWS = {
     "sparse labels that are no others": Row(Sample(target="sparse", loss="root_of_sparse"), REFUSED),
     "sparse labels, model": Row(Sample(**_UNEVEN, target="sparse", loss="root_of_sparse"), REFUSED),
     # What two workers are given.
+    "looked at again with a batch of one example": Row(Sample(compiled=(("metrics", "[close]"),), examples=81), EQUAL),
     "later fit without weights": Row(
         Sample(
             target="class",

@@ -110,7 +110,9 @@ class Doubts(Judged):
             self.wrong.append(f"the loss {loss.name}")
 
     def judge_metric(self, metric: Any, values: tuple[Any, Any, Any]) -> None:
-        """Notes whether a metric is what it was taken for."""
+        """Notes whether a metric is what it was taken for, which a single example does not show."""
+        if rows_of(values[1]) < 2:
+            return
         super().judge_metric(metric, values)
         if self._taken.adds_up(metric) and not self.metrics.get(metric, True):
             self.wrong.append(f"the metric {metric.name}")
