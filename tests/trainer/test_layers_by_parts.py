@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
-from dtj_trainer.errors import Undivided, accept
+from dtj_trainer.errors import Undivided
 from dtj_trainer.training.drawing_alike import drawing_alike
-from dtj_trainer.training.layers import added_times, check_shared, not_shared
+from dtj_trainer.training.layers import added_times, check_shared
 from dtj_trainer.training.layers_by_parts import look
 from dtj_trainer.training.loss_division import Parts
 from log_lines import log_lines
@@ -349,13 +349,13 @@ def test_examples_that_are_alike_prove_nothing() -> None:
 )
 def test_the_line_names_the_layer_and_a_remedy(layer: str, line: str) -> None:
     model, inputs = sequential(OWN[layer](name="own")), tf.constant(normal(12, 6))
-    found = not_shared(model, inputs, look(model, inputs), what="fit", otherwise="train on one device")
-    assert found is not None
-    with pytest.raises(Undivided, match=line):
-        accept(found, ["another"])
+    options: dict[str, Any] = {"what": "fit", "otherwise": "train on one device", "exchanging": False}
+    with pytest.raises(Undivided, match=line) as refused:
+        check_shared(model, inputs, unchecked=["another"], **options)
+    name, told = refused.value.name, str(refused.value).partition(", or accept")[0]
     with log_lines() as printed:
-        accept(found, ["another", found.name])
-    assert printed == [f"warning: accepted by --unchecked={found.name}: {str(found).partition(', or accept')[0]}"]
+        check_shared(model, inputs, unchecked=["another", name], **options)
+    assert printed == [f"warning: accepted by --unchecked={name}: {told}"]
 
 
 def test_generators_stand_afterwards_where_they_stood() -> None:

@@ -7,6 +7,7 @@ What a layer gives for all examples, each replica uses for its own: there, a row
 replicas have for it. Imports TensorFlow.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -103,9 +104,9 @@ class Whole:
         first = before if self._present is None else tf.where(self._present > 0, before, 0)
 
         def of(one: Any) -> Any:
-            return tf.ensure_shape(one[first : first + rows], [None, *one.shape[1:]]) if tf.is_tensor(one) else one
+            return tf.ensure_shape(one[first : first + rows], [None, *one.shape[1:]])
 
-        return keras.tree.map_structure(of, outputs)
+        return of_tensors(of, outputs)
 
     def _summed(self, value: Any) -> Any:
         return self._context.all_reduce(tf.distribute.ReduceOp.SUM, value)
@@ -194,6 +195,11 @@ class Whole:
         shape = tf.concat([[rows * self._context.num_replicas_in_sync], tf.shape(value)[1:]], 0)
         places = (before + tf.range(rows))[:, tf.newaxis]
         return self._summed(tf.scatter_nd(places, tf.stop_gradient(value), shape)), before
+
+
+def of_tensors(change: Callable[[Any], Any], values: Any) -> Any:
+    """A structure of tensors and other values, with the tensors changed."""
+    return keras.tree.map_structure(lambda one: change(one) if tf.is_tensor(one) else one, values)
 
 
 def sent_as(dtype: Any) -> Any:

@@ -137,6 +137,7 @@ def gathers(model: Any) -> bool:
 
 
 _gathering: WeakSet[Any] = WeakSet()
+"""Models of which a step computes something of the examples of all replicas."""
 
 
 def doubtful() -> bool:
@@ -373,12 +374,14 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
             )
         for metric, codes in zip(metrics, of_metrics, strict=True):
             known.metrics[metric] = codes == {_ADDS_UP}
-        of_all |= any(known.of_loss(one) is Parts.NONE for one in losses) or not all(map(known.adds_up, metrics))
         replicas = strategy.num_replicas_in_sync
         most = max(of_each_worker(strategy, sum(rows))) * replicas // len(rows)
-        _check_size(
-            judged, losses, metrics, layers, rows=most, replicas=replicas, tells=strategy.extended.should_checkpoint
-        )
+        sizes = _gathered(judged, losses, metrics)
+        of_all |= bool(sizes)
+        told = [described(name, size * most, replicas=replicas) for name, size in sizes.items()]
+        told += sent_for(layers, most, replicas=replicas)
+        for line in told if strategy.extended.should_checkpoint else ():
+            log.info(line)
     if any(of_each_worker(strategy, int(of_all))):
         _gathering.add(model)
     return Found(targets=targets, equal=len(equal) == 1 and equal != {-1}, returned=returned, means=means)
@@ -388,33 +391,11 @@ def _agreed(codes: set[int]) -> Parts:
     return _PARTS[min(codes)] if len(codes) == 1 else Parts.NONE
 
 
-def _check_size(
-    judged: Judged,
-    losses: Sequence[Any],
-    metrics: Sequence[Any],
-    layers: Mapping[Any, int],
-    *,
-    rows: int,
-    replicas: int,
-    tells: bool,
-) -> None:
-    """Says what is gathered.
-
-    Args:
-        rows: examples in a batch of all replicas.
-
-    Raises:
-        UsageError: it is too much.
-    """
-    gathered = {f"the loss {one.name}": one for one in losses if known.of_loss(one) is Parts.NONE}
-    gathered |= {f"the metric {one.name}": one for one in metrics if not known.adds_up(one)}
-    told = []
-    for name, one in gathered.items():
-        size = judged.bytes_of_each.get(one, 0) * rows
-        told.append(described(name, size, replicas=replicas))
-    told += sent_for(layers, rows, replicas=replicas)
-    for line in told if tells else ():
-        log.info(line)
+def _gathered(judged: Judged, losses: Sequence[Any], metrics: Sequence[Any]) -> Mapping[str, int]:
+    """Which losses and metrics are computed of the examples of all, as lines say it, and the bytes of an example."""
+    found = {f"the loss {one.name}": one for one in losses if known.of_loss(one) is Parts.NONE}
+    found |= {f"the metric {one.name}": one for one in metrics if not known.adds_up(one)}
+    return {name: judged.bytes_of_each.get(one, 0) for name, one in found.items()}
 
 
 def _alike(strategy: Any, codes: Sequence[int]) -> list[set[int]]:

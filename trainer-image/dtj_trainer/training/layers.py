@@ -75,15 +75,17 @@ def check_shared(
         Undivided: they cannot.
         Exception: what the model raises for these examples.
     """
-    setting = changed_by_data(model, inputs, training=trains, by_chance=False) if exchanging else []
+    changed = changed_by_data(model, inputs, training=trains) if exchanging or trains else []
+    setting = [weight for weight, by_chance in changed if exchanging and not by_chance]
     if evaluates_alone and setting:
-        apart = {id(one) for one in changed_by_data(model, inputs, training=False)}
+        apart = {id(weight) for weight, _ in changed_by_data(model, inputs, training=False)}
         setting = [one for one in setting if id(one) not in apart]
     of_all = [layer for layer in keras3.sublayers(model, recursive=True) if sets(layer, setting)]
     seen = look(model, inputs, training=trains, of_all=of_all if exchanging else None, as_they_are=unchecked)
     seen = seen if losses_count else replace(seen, added=[])
-    alike = [one for one in setting if any(sets(layer, [one]) for layer in seen.of_all)]
-    if problem := not_shared(model, inputs, seen, alike, what=what, otherwise=otherwise, trains=trains):
+    alike = {id(one) for one in setting if any(sets(layer, [one]) for layer in seen.of_all)}
+    own = [weight for weight, _ in changed if trains and id(weight) not in alike]
+    if problem := _not_shared(model, inputs, seen, own, what=what, otherwise=otherwise, trains=trains):
         accept(problem, unchecked)
     return seen
 
@@ -129,15 +131,15 @@ def sets(layer: Any, weights: Sequence[Any]) -> bool:
     return any(id(one) in own for one in weights)
 
 
-def not_shared(
-    model: Any, inputs: Any, seen: Seen, alike: Sequence[Any] = (), *, what: str, otherwise: str, trains: bool = True
+def _not_shared(
+    model: Any, inputs: Any, seen: Seen, changed: Sequence[Any], *, what: str, otherwise: str, trains: bool
 ) -> Undivided | None:
     """What several replicas cannot share, as a line says it, with a remedy; None if nothing.
 
     Args:
         inputs: real examples, some tens of them.
         seen: of these.
-        alike: weights that all replicas set to the same.
+        changed: weights that each replica would set to something of its own.
         what: is trained, which the line begins with.
         otherwise: the last remedy.
         trains: whether the model is called to train.
@@ -150,8 +152,7 @@ def not_shared(
         return Undivided(name, f"{what}: {problem}, or {otherwise}")
 
     own = "and each replica would have its own; "
-    changed = changed_by_data(model, inputs) if trains else []
-    if changed := [one for one in changed if all(one is not same for same in alike)]:
+    if changed:
         paths = [getattr(one, "path", one.name) for one in changed]
         return found(
             paths[0],
@@ -186,14 +187,13 @@ def _name_in(layer: str) -> str:
     return layer.split()[1]
 
 
-def changed_by_data(model: Any, inputs: Any, *, training: bool = True, by_chance: bool | None = None) -> list[Any]:
-    """The weights that a forward pass sets to something that depends on the examples, or on chance.
+def changed_by_data(model: Any, inputs: Any, *, training: bool) -> list[tuple[Any, bool]]:
+    """The weights that a forward pass sets to something that depends on the examples, or on chance; and if on chance.
 
     Left out are those of BatchNormalization, and those that say how the replicas' values are to be aggregated.
 
     Args:
         training: how the model is called.
-        by_chance: only those that depend on chance, or only the others; None: all.
     """
     known = {id(weight) for layer in batch_normalizations(model) for weight in layer.weights}
     found = [
@@ -207,10 +207,9 @@ def changed_by_data(model: Any, inputs: Any, *, training: bool = True, by_chance
     passes = ((inputs, 0), (other, 0), (inputs, 1))
     one, *others = (_after(model, found, given, seed, training=training) for given, seed in passes)
     return [
-        weight
+        (weight, not np.array_equal(value, by_seed))
         for weight, value, by_examples, by_seed in zip(found, one, *others, strict=True)
         if not (np.array_equal(value, by_examples) and np.array_equal(value, by_seed))
-        and by_chance in (None, not np.array_equal(value, by_seed))
     ]
 
 

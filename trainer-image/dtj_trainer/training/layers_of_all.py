@@ -8,7 +8,7 @@ what is sent and computed more. Imports TensorFlow.
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.autograph import as_written
-from dtj_trainer.distribution.gathering import Whole, bytes_of
+from dtj_trainer.distribution.gathering import Whole, bytes_of, of_tensors
 from dtj_trainer.errors import Undivided
 from dtj_trainer.training.loss_division import by_row
 
@@ -99,7 +99,7 @@ class OfStep:
         whole = Whole(self._present, of_layer=True)
         tensors = [one for one in keras.tree.flatten(arguments) if tf.is_tensor(one)]
         self._calls.append((whole, tf.shape(tensors[0])[0]))
-        return _of_tensors(whole.gathered, arguments)
+        return of_tensors(whole.gathered, arguments)
 
     @as_written
     def taken(self, layer: Any, outputs: Any) -> Any:
@@ -123,7 +123,7 @@ class Recorded:
 
     def given(self, layer: Any, arguments: Any) -> Any:
         """See `Calls`."""
-        constant = _of_tensors(tf.stop_gradient, arguments)
+        constant = of_tensors(tf.stop_gradient, arguments)
         self._arguments[self._calls.begin(layer, arguments)] = constant
         return constant
 
@@ -146,7 +146,7 @@ class _OfPart:
         return self._arguments.get(self._calls.begin(layer, arguments), arguments)
 
     def taken(self, layer: Any, outputs: Any) -> Any:
-        return self._calls.end(_of_tensors(lambda one: tf.gather(one, self._rows), outputs))
+        return self._calls.end(of_tensors(lambda one: tf.gather(one, self._rows), outputs))
 
 
 class _Calls:
@@ -175,12 +175,7 @@ class _Calls:
                 return one
             return one + by_row(sum_ - tf.stop_gradient(sum_), one)
 
-        return _of_tensors(connected, outputs)
-
-
-def _of_tensors(change: Callable[[Any], Any], values: Any) -> Any:
-    """Of a structure of tensors and other values."""
-    return keras.tree.map_structure(lambda one: change(one) if tf.is_tensor(one) else one, values)
+        return of_tensors(connected, outputs)
 
 
 def in_rows(values: Any, rows: int) -> bool:
