@@ -133,20 +133,24 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "printed"),
     [
-        ("caf\u00e9 cafe\u0301", "labels 'cafe\\u0301' and 'caf\\xe9' are both there; write them in one way"),
-        ("good good\u200b", "labels 'good' and 'good\\u200b' are both there"),
-        ("1 1.0 2", "labels '1' and '1.0' are both there"),
+        (
+            "caf\u00e9 cafe\u0301",
+            "labels 'cafe\\u0301' ({0}) and 'caf\\xe9' ({0}) are both there; write them in one way",
+        ),
+        ("good good\u200b", "labels 'good' ({0}) and 'good\\u200b' ({0}) are both there"),
+        ("1 1.0 2", "labels '1' ({0}) and '1.0' ({0}) are both there"),
     ],
 )
 def test_one_label_that_is_written_in_two_ways_is_not_two_classes(tmp_path: Path, labels: str, printed: str) -> None:
     data = table(tmp_path, "x,label\n" + "".join(f"{n},{label}\n" for n in range(9) for label in labels.split(" ")))
-    assert printed in refusal(data)
+    assert printed.format(data) in refusal(data)
 
 
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     rows = "x,label\n" + "1,caf\u00e9\n2,tea\n" * 20
     (tmp_path / "data.csv").write_bytes(rows.encode("latin-1"))
-    assert refusal(tmp_path / "data.csv") == "--data-dir: b'caf\\xe9' is no UTF-8 text; save the files as UTF-8"
+    line = "{}: label b'caf\\xe9' is no UTF-8 text; save the file as UTF-8"
+    assert refusal(tmp_path / "data.csv") == line.format(tmp_path / "data.csv")
     for form in ("csv", "tsv"):
         (tmp_path / f"data.{form}").write_bytes(rows.encode("utf-16"))
         assert "its text is UTF-16 or no text at all; save it as UTF-8" in refusal(tmp_path / f"data.{form}")

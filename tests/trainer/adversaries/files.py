@@ -3,8 +3,7 @@
 The plain readers are csv, PIL, gzip and the protocol buffers. A sample is *equal* if each of their examples comes once
 an epoch, to learn from or held out and never both; else it is *refused* in one line, or a fault. Only a sample with a
 flaw may be refused. A share of the folders is served from a bucket, beside neighbours and objects that no folder has.
-Not composed yet: text in UTF-16, pictures of several sizes, features of several lengths, a bucket that changes while it
-is read.
+Not composed yet: features of several lengths, a bucket that changes while it is read.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ import io
 import math
 import os
 import random
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,8 @@ from trainer.data_files import opened
 from trainer.stores import Store
 
 ENDINGS = {"csv": ".csv", "images": ".png", "text": ".tsv", "tfrecord": ".tfrecord"}
+PICTURES = (".png", ".png", ".jpg", ".jpeg", ".JPG")
+SIZES = ((5, 4), (5, 4), (4, 5), (16, 9), (1, 1))
 CLASSES = ("cat", "dog", "Großer Hund")
 NAMES = ("part {}", "{}'s", "naïve-{}", "100%-{}", "a#{}", "{}.v2", "x,{}", "{}")
 JUNK = (".DS_Store", "._part{}", "_SUCCESS", "README.md", ".ipynb_checkpoints/old{}", "__MACOSX/._x{}", "_old/cat/7{}")
@@ -54,6 +56,7 @@ class Folder:
     store: Store | None = None
     objects: dict[str, bytes] = field(default_factory=dict)  # with names that no file has, by their keys below the root
     flaws: list[str] = field(default_factory=list)  # for which it may be refused
+    flawed: str = ""  # the file, which the line of a refusal names
     notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -70,7 +73,7 @@ def compose(seed: int, place: Path, store: Store | None = None) -> Folder:
     for part in ("train", "judge") if held_out else ("",):
         for file in range(r.randint(2, 4)):
             _write(made, r, made.root / part / r.choice(("", "", f"deep {file}")), file, numbers)
-    if made.form in ("csv", "text", "tfrecord") and r.random() < 0.5:
+    if r.random() < 0.5:
         _flaw(made, r)
     _junk(made, r)
     if store is None:
@@ -90,8 +93,12 @@ def _write(made: Folder, r: random.Random, folder: Path, file: int, numbers: Ite
         for number in rows:
             place = folder / CLASSES[number % 3]
             place.mkdir(parents=True, exist_ok=True)
-            picture = Image.new("RGB", (5, 4), (number, number, number))
-            picture.convert(r.choice(("RGB", "L", "RGBA", "P"))).save(place / f"{name}-{number}.png")
+            picture, ending = Image.new("RGB", r.choice(SIZES), (number, number, number)), r.choice(PICTURES)
+            modes = ("RGB", "L", "RGBA", "P") if ending == ".png" else ("RGB", "L")
+            mode = r.choice(modes)
+            # What is resized has one colour only if its palette has it.
+            made_of = picture.quantize() if mode == "P" else picture.convert(mode)
+            made_of.save(place / f"{name}-{number}{ending}", quality=100)
         return
     folder.mkdir(parents=True, exist_ok=True)
     zipped = r.random() < 0.2
@@ -142,7 +149,11 @@ LABELS = (  # noqa: SIM905
 def _flaw(made: Folder, r: random.Random) -> None:
     path = r.choice(sorted(path for path in made.root.rglob("*") if path.is_file()))
     content = _content(path)
-    if made.form == "tfrecord":
+    if made.form == "images" or r.random() < 0.3:
+        change = r.choice(CHANGES[made.form])
+        content = change(content)
+        made.flaws.append(f"{path.name}: {change.__name__}")
+    elif made.form == "tfrecord":
         blank = [tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for value in (b" ", b"")]
         odd = [tf.train.Feature(float_list=tf.train.FloatList(value=value)) for value in ([math.nan, 1], [1], [])]
         other = {"label": r.choice(blank)} if r.random() < 0.5 else {"x": r.choice(odd)}
@@ -164,6 +175,83 @@ def _flaw(made: Folder, r: random.Random) -> None:
         content = "".join(lines).encode()
         made.flaws.append(f"{path.name}: {line!a}")
     path.write_bytes(gzip.compress(content) if path.name.endswith(".gz") else content)
+    made.flawed = path.name
+
+
+def _as_of_windows(content: bytes) -> bytes:
+    return content.decode("utf-8-sig").encode("cp1252", "replace")
+
+
+def _in_utf_16(content: bytes) -> bytes:
+    return content.decode("utf-8-sig").encode("utf-16")
+
+
+def _with_semicolons(content: bytes) -> bytes:
+    return content.replace(b",", b";")
+
+
+def _with_its_header_last(content: bytes) -> bytes:
+    head, *rows = content.splitlines(keepends=True)
+    return b"".join([*rows, b"" if rows[-1].endswith(b"\n") else b"\n", head])
+
+
+def _twice(content: bytes) -> bytes:
+    """As two files that were put together; of a picture, the second half says nothing."""
+    return content + (b"" if content.endswith(b"\n") else b"\n") + content
+
+
+def _in_other_columns(content: bytes) -> bytes:
+    return b"".join(
+        b",".join([*line.rstrip(b"\r\n").split(b",", 1)[::-1]]) + b"\n"
+        for line in content.removeprefix(b"\xef\xbb\xbf").splitlines()
+        if line.strip()
+    )
+
+
+def _as_webp(content: bytes) -> bytes:
+    return _picture_as(content, "WEBP", lossless=True)
+
+
+def _as_gif(content: bytes) -> bytes:
+    return _picture_as(content, "GIF")
+
+
+def _as_png(content: bytes) -> bytes:
+    return _picture_as(content, "PNG")
+
+
+def _picture_as(content: bytes, kind: str, **options: bool) -> bytes:
+    out = io.BytesIO()
+    Image.open(io.BytesIO(content)).convert("RGB").save(out, kind, **options)
+    return out.getvalue()
+
+
+def _half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def _nothing(content: bytes) -> bytes:
+    return b""
+
+
+def _a_page(content: bytes) -> bytes:
+    """As a download that failed."""
+    return b"<!DOCTYPE html><html><body>404</body></html>\n"
+
+
+def _by_zlib(content: bytes) -> bytes:
+    return zlib.compress(content)
+
+
+CHANGES: dict[str, tuple[Callable[[bytes], bytes], ...]] = {
+    "csv": (
+        _as_of_windows, _in_utf_16, _with_semicolons, _with_its_header_last, _twice, _in_other_columns, _nothing,
+        _a_page,
+    ),
+    "text": (_as_of_windows, _in_utf_16, _nothing, _a_page, _half),
+    "images": (_as_webp, _as_gif, _as_png, _half, _nothing, _a_page, _twice),
+    "tfrecord": (_by_zlib, _nothing, _a_page, _half),
+}  # fmt: skip
 
 
 def _content(path: Path) -> bytes:
@@ -256,12 +344,12 @@ def found(folder: Folder) -> tuple[Counter[Key], Counter[Key]]:
     for below, names, files in os.walk(folder.root):
         names[:] = [name for name in names if not name.startswith((".", "_"))]
         for path in (Path(below, name) for name in files):
-            if not path.name.startswith((".", "_")) and ENDINGS[folder.form] in path.name:
+            if not path.name.startswith((".", "_")) and _is_data(folder, path.name):
                 into = judged if path.relative_to(folder.root).parts[0] == "judge" else learned
                 into[path.resolve()] = path
     read = {"csv": _read_csv, "images": _read_image, "text": _read_text, "tfrecord": _read_records}[folder.form]
     for number, (key, content) in enumerate(folder.objects.items()):
-        if not any(part.startswith("_") for part in key.split("/")) and ENDINGS[folder.form] in key:
+        if not any(part.startswith("_") for part in key.split("/")) and _is_data(folder, key):
             *_, parent, name = ("", *key.split("/"))
             path = folder.root.parent / "objects" / str(number) / parent.replace("..", "_") / name[:100]
             path.parent.mkdir(parents=True)
@@ -271,12 +359,19 @@ def found(folder: Folder) -> tuple[Counter[Key], Counter[Key]]:
     return first, second
 
 
+def _is_data(folder: Folder, name: str) -> bool:
+    return any(one in name for one in (PICTURES if folder.form == "images" else (ENDINGS[folder.form],)))
+
+
 def _read_csv(path: Path) -> Iterator[Key]:
-    _, *rows = [
-        row for row in csv.reader(io.StringIO(_content(path).decode("utf-8-sig"), newline=""), strict=True) if row
-    ]
+    lines = csv.reader(io.StringIO(_content(path).decode("utf-8-sig"), newline=""), strict=True)
+    head, *rows = (row for row in lines if row)
+    if sorted(head) != ["label", "x", "y"] or not rows:
+        raise ValueError(head)
     for row in rows:
-        x, y, label = row
+        x, y, label = (row[head.index(name)] for name in ("x", "y", "label"))
+        if len(row) != len(head):
+            raise ValueError(row)
         if not (label := label.strip()) or "_" in x or not x.isascii():
             raise ValueError(row)
         values = np.float32(x), np.float32(y)
@@ -319,7 +414,7 @@ def judge(folder: Folder) -> Verdict:
     """What the trainer makes of it, against the plain reader; in the folder that it is in."""
     try:
         plain = found(folder)
-    except (ValueError, csv.Error):
+    except (ValueError, IndexError, OSError, csv.Error):
         plain = None
     try:
         cache = [f"--store-cache={_policy(folder).cache}"] if folder.store else []
@@ -331,9 +426,11 @@ def judge(folder: Folder) -> Verdict:
             ours.update(_keys(source, stream.take(source.examples)))
         theirs = Counter(_keys(source, source.validation(batch=5)))
     except UsageError as error:
-        if "\n" in str(error):
-            return Verdict(WRONG, f"refused in several lines: {error}")
-        return Verdict(REFUSED if folder.flaws else WRONG, str(error))
+        return _refused(folder, error)
+    except tf.errors.OpError as error:
+        # As the trainer asks for the cause of what it meets while it reads.
+        problem = source.diagnose()
+        return _refused(folder, problem) if problem else Verdict(CRASH, f"{type(error).__name__}: {error}")
     except Exception as error:  # noqa: BLE001 whatever else it is, it is a fault
         return Verdict(CRASH, f"{type(error).__name__}: {error}")
     if plain is None:
@@ -347,6 +444,15 @@ def judge(folder: Folder) -> Verdict:
     if once + theirs != learned + judged:
         return Verdict(WRONG, f"all: {_difference(once + theirs, learned + judged)}")
     return Verdict(EQUAL, f"{once.total()} and {theirs.total()}")
+
+
+def _refused(folder: Folder, error: UsageError) -> Verdict:
+    if "\n" in str(error):
+        return Verdict(WRONG, f"refused in several lines: {error}")
+    of_objects = any(one.startswith("the object") for one in folder.flaws)
+    if not folder.flaws or not (folder.flawed in str(error) or of_objects):
+        return Verdict(WRONG, f"refused: {error}")
+    return Verdict(REFUSED, str(error))
 
 
 def _difference(ours: Counter[Key], plain: Counter[Key]) -> str:

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def _look(reader: Reader, found: FileSet, validation: FileSet | None, share: Val
         raise UsageError(
             f"--data-dir={found.where}: every label is {next(iter(tally.labels))}; there is nothing to distinguish"
         )
-    check_alike(tally.labels, f"--data-dir={found.where}: labels")
+    _check_alike(tally.labels, found.where)
     return Survey(
         training=training,
         validation=validation_counts,
@@ -107,7 +107,8 @@ class _Tally:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self.labels: set[str] = set()
+        self.labels: dict[str, str] = {}
+        """Each with the first file that has it."""
 
     def count(self, files: FileSet, share: ValidationShare | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """How many records of each file are to learn from, and how many are held out, in one go."""
@@ -118,7 +119,7 @@ class _Tally:
             counts[0][int(number)] += int(training)
             counts[1][int(number)] += int(validation)
             if not self._reader.numbers:
-                self._collect(labels)
+                self._collect(labels, path=files.paths[int(number)])
         return tuple(counts[0]), tuple(counts[1])
 
     def _look_at(self, share: ValidationShare | None) -> Take:
@@ -137,12 +138,12 @@ class _Tally:
         kind = tf.float32 if self._reader.numbers else tf.string
         return tf.map_fn(lambda one: self._reader.parse(one)[1], records, fn_output_signature=kind)
 
-    def _collect(self, labels: Any) -> None:
+    def _collect(self, labels: Any, *, path: str) -> None:
         for value in labels.numpy():
             try:
-                self.labels.add(value.decode())
+                self.labels.setdefault(value.decode(), path)
             except UnicodeDecodeError:
-                raise UsageError(f"--data-dir: {value[:40]!r} is no UTF-8 text; save the files as UTF-8") from None
+                raise UsageError(f"{path}: label {value[:40]!r} is no UTF-8 text; save the file as UTF-8") from None
         if len(self.labels) > MAX_CLASSES:
             raise UsageError(
                 f"--data-dir: more than {MAX_CLASSES} different labels; for numbers to be predicted choose another "
@@ -170,24 +171,25 @@ def in_order(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct))
 
 
-def check_alike(values: Iterable[str], what: str) -> None:
-    """That no two distinct values look alike: they are the same, written in two ways.
+def _check_alike(labels: Mapping[str, str], where: str) -> None:
+    """That no two labels look alike: they are the same, written in two ways.
 
     Args:
-        what: they are, for the error.
+        labels: each with a file that has it.
 
     Raises:
         UsageError: two do.
     """
     seen: dict[str | float, str] = {}
-    distinct = sorted(set(values))
+    distinct = sorted(labels)
     numbers = [_number(value) for value in distinct]
     for value, number in zip(distinct, numbers, strict=True):
         # Letters of two parts and of one, spaces of other kinds, and marks that nobody sees.
         text = "".join(one for one in unicodedata.normalize("NFC", value) if unicodedata.category(one) != "Cf")
         same = seen.setdefault(" ".join(text.split()) if None in numbers else number or 0.0, value)
         if same != value:
-            raise UsageError(f"{what} {same!a} and {value!a} are both there; write them in one way")
+            both = " and ".join(f"{one!a} ({labels[one]})" for one in (same, value))
+            raise UsageError(f"--data-dir={where}: labels {both} are both there; write them in one way")
 
 
 def _number(text: str) -> float | None:
