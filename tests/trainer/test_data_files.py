@@ -163,6 +163,27 @@ def test_folders_of_training_and_test_files_below_one_are_named_with_the_option(
     assert Counter(map(len, numbers_in(source))) == {40: 1, 20: 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("csv", ""), ("csv", "x,third,label\n"), ("csv", "x,third,label\n\n"), ("tfrecord", ""), ("text", ""),
+        ("text", "\n \n"),
+    ],
+)  # fmt: skip
+def test_a_part_without_records_is_no_fault_wherever_it_stands(tmp_path: Path, name: str, content: str) -> None:
+    data = tmp_path / "data"
+    if name == "text":
+        data.mkdir()
+        (data / "part-0.tsv").write_text("".join(f"{CLASSES[number % 2]}\tthis is {number}\n" for number in range(60)))
+    else:
+        write(data, name)
+    ending = ".tsv" if name == "text" else f".{name}"
+    for part in ("a", "part-1b", "z"):
+        (data / f"{part}{ending}").write_text(content)
+    learned, held_out = numbers_in(opened(data))
+    assert sorted(learned + held_out) == [*range(60)]
+
+
 @pytest.mark.parametrize("seed", [5000, 5008, 5021, 5023])
 def test_each_example_of_a_folder_composed_at_random_is_read_once_or_one_line_says_why_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -349,7 +349,8 @@ def found(folder: Folder) -> tuple[Counter[Key], Counter[Key]]:
                 into[path.resolve()] = path
     read = {"csv": _read_csv, "images": _read_image, "text": _read_text, "tfrecord": _read_records}[folder.form]
     for number, (key, content) in enumerate(folder.objects.items()):
-        if not any(part.startswith("_") for part in key.split("/")) and _is_data(folder, key):
+        parts = [part for part in key.split("/") if part not in (".", "..")]
+        if not any(part.startswith(("_", ".")) for part in parts) and _is_data(folder, key):
             *_, parent, name = ("", *key.split("/"))
             path = folder.root.parent / "objects" / str(number) / parent.replace("..", "_") / name[:100]
             path.parent.mkdir(parents=True)
@@ -365,8 +366,8 @@ def _is_data(folder: Folder, name: str) -> bool:
 
 def _read_csv(path: Path) -> Iterator[Key]:
     lines = csv.reader(io.StringIO(_content(path).decode("utf-8-sig"), newline=""), strict=True)
-    head, *rows = (row for row in lines if row)
-    if sorted(head) != ["label", "x", "y"] or not rows:
+    head, *rows = [row for row in lines if row] or [["x", "y", "label"]]
+    if sorted(head) != ["label", "x", "y"]:
         raise ValueError(head)
     for row in rows:
         x, y, label = (row[head.index(name)] for name in ("x", "y", "label"))

@@ -34,19 +34,13 @@ class CsvReader:
     decodes_batches = True
 
     def __init__(self, config: DataConfig, found: FileSet, *, numbers: bool) -> None:
-        """Learns the columns from the beginning of the first file.
+        """Learns the columns from the beginning of the first file that has rows.
 
         Raises:
             UsageError: no header, or a column that is not there or cannot be used.
         """
         self.numbers = numbers
-        self._first = found.paths[0]
-        head, *rest = [*lines(self._first).take(LOOKED_AT + 1).as_numpy_iterator()] or [b""]
-        check_utf8(head, self._first)
-        rows = [_cells(line) for line in rest if line.strip()]
-        if not rows or not head.strip():
-            lacks = "its first line is empty" if rows else "a header only" if head.strip() else "empty"
-            raise UsageError(f"{self._first}: {lacks}; a csv file needs a header and rows")
+        self._first, head, rows = _beginning(found.paths)
         self._header = _names(head)
         self._label = self._column("--label-column", config.label)
         wanted = config.columns or [name for name in self._header if name != config.label]
@@ -134,6 +128,23 @@ class CsvReader:
         if name not in self._header:
             raise UsageError(f"{option}={name}: no such column in {self._first}; it has {shortened(self._header)}")
         return self._header.index(name)
+
+
+def _beginning(paths: Sequence[str]) -> tuple[str, bytes, list[list[str]]]:
+    """The first file that has rows, its first line, and some of its rows.
+
+    Raises:
+        UsageError: there is none, or it has no header.
+    """
+    for path in paths:
+        head, *rest = [*lines(path).take(LOOKED_AT + 1).as_numpy_iterator()] or [b""]
+        check_utf8(head, path)
+        if rows := [_cells(line) for line in rest if line.strip()]:
+            if not head.strip():
+                raise UsageError(f"{path}: its first line is empty; a csv file needs a header and rows")
+            return path, head, rows
+    lacks = "a header only" if head.strip() else "empty"
+    raise UsageError(f"{path}: {lacks}; a csv file needs a header and rows")
 
 
 def _names(head: bytes) -> list[str]:

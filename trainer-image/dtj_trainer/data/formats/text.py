@@ -29,27 +29,28 @@ class TextReader:
     decodes_batches = True
 
     def __init__(self, found: FileSet, *, option: str, numbers: bool) -> None:
-        """Looks at the first line: without a tab in it, the directories are the classes.
+        """Looks at the first line that is not blank: without a tab in it, the directories are the classes.
 
         Raises:
             UsageError: no text, or neither tabs nor directories.
         """
         self.numbers = numbers
         self.examples_are = tf.TensorSpec((), tf.string)
-        first = next(self.records(found.paths[0]).take(1).as_numpy_iterator(), b"")
-        check_utf8(first, found.paths[0])
+        every = ((path, line) for path in found.paths for line in self.records(path).as_numpy_iterator())
+        path, first = next(((path, line) for path, line in every if line.strip()), (found.paths[0], b""))
+        check_utf8(first, path)
         self._labels: Sequence[str] | None = None
         if _TAB.encode() not in first:
             try:
                 class_folders(found, option=option)
             except UsageError:
                 raise UsageError(
-                    f"{found.paths[0]}: its first line has no tab; write label<TAB>text, "
+                    f"{path}: its first line has no tab; write label<TAB>text, "
                     "or give a directory with one directory for each class"
                 ) from None
             self._labels = [found.class_of(path) for path in found.paths]
 
-        self._rounded = self._look_for_rounding(found.paths[0]) if numbers else ""
+        self._rounded = self._look_for_rounding(path) if numbers else ""
 
     def records(self, path: Any) -> Stream:
         """The lines of one file."""

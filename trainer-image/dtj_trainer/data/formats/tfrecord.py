@@ -42,14 +42,14 @@ class TFRecordReader:
     """
 
     def __init__(self, config: DataConfig, found: FileSet, *, numbers: bool) -> None:
-        """Learns from the first record what all have.
+        """Learns from the first record of all files what each has.
 
         Raises:
             UsageError: it cannot be read, or features are not there or do not go together.
         """
         self.numbers = numbers
         self._first = found.paths[0]
-        first = self._first_record()
+        first = self._first_record(found.paths)
         specs = {spec.name: spec for spec in _features_of(first)}
         self._label = self._label_of(self._feature("--label-column", config.label, specs))
         wanted = config.columns or sorted(name for name in specs if name != config.label)
@@ -181,11 +181,14 @@ class TFRecordReader:
                 raise
         return {name: rounded(found) for name, found in values.items()}
 
-    def _first_record(self) -> tf.train.Example:
+    def _first_record(self, paths: Sequence[str]) -> tf.train.Example:
+        record = None
         try:
-            record = next(self.records(self._first).take(1).as_numpy_iterator(), None)
+            for self._first in paths:
+                if record := next(self.records(self._first).take(1).as_numpy_iterator(), None):
+                    break
             if record is None:
-                raise UsageError(f"{self._first}: empty; give files with records, or a pattern that leaves it out")
+                raise UsageError(f"{self._first}: empty; give files with records")
             return tf.train.Example.FromString(record)
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
             if isinstance(error, tf.errors.DataLossError) and (packed := _compression_of(self._first)):
