@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainer.adversaries import ends, ways
-from trainer.adversaries.ending_task import AFTER, AWAY, BEFORE, BROKEN, FULL, TORN
+from trainer.adversaries.ending_task import AFTER, AWAY, BEFORE, BROKEN, FULL, POWER, TORN
 from trainer.adversaries.ends import Course, End, Fault
 from trainer.stores import Store, store_with_bucket
 
@@ -19,6 +19,9 @@ ROWS = {
     "a model that has its name": End(FOLDER, (Fault("rename export/N", 0, AFTER),)),
     "a copy without its marker": End(BUCKET, (Fault("object write checkpoints/ckptN.complete", 2),)),
     "a copy that is no longer marked": End(BUCKET, (Fault("object delete checkpoints/ckptN.complete", 6, AFTER),)),
+    "a model that is not on the disk": End(FOLDER, (Fault("rename export/N", 0, AFTER, POWER),)),
+    "a result that is not on the disk": End(FOLDER, (Fault("replace logs/result.json", 0, AFTER, POWER),)),
+    "a checkpoint that is not on the disk": End(FOLDER, (Fault("replace checkpoints/ckptN.index", 2, AFTER, POWER),)),
     "a model without its marker": End(BUCKET, (Fault("object write export/N.complete", 0),)),
     "a model whose marker was not confirmed": End(BUCKET, (Fault("object write export/N.complete", 0, AFTER, AWAY),)),
     "no room for the result": End(FOLDER, (Fault("replace logs/result.json", 0, BEFORE, BROKEN),)),

@@ -31,11 +31,25 @@ def as_json(value: object) -> object:
     return [as_json(each) for each in value] if isinstance(value, list | tuple) else value
 
 
+def flush(path: Path) -> None:
+    """Has a file on the disk, so that a machine that loses its power does not lose what the file's name stands for."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems have no such call; theirs is then the write itself.
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
 def write_atomically(path: Path, text: str) -> Path:
-    """Replaces the file in one step, so that a reader sees the old text or the new."""
+    """Replaces the file in one step, so that a reader sees the old text or the new, also after a loss of power."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_text(text)
+        flush(draft)
         return draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

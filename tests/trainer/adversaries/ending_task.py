@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,8 @@ from dtj_trainer.object_store.s3 import S3
 
 FULL, BROKEN, AWAY = "full", "broken", "away"
 """How an operation fails: no space is left, the disk has an error, the store answers 503."""
-KILL = "kill"
+KILL, POWER = "kill", "power"
+"""How a task ends: by SIGKILL, or with its machine, which loses what was written and not flushed."""
 BEFORE, TORN, AFTER = "before", "torn", "after"
 _ERRORS = {FULL: errno.ENOSPC, BROKEN: errno.EIO}
 _OBJECTS = {"write": "write", "create": "create", "upload": "upload", "delete": "delete", "read": "read",
@@ -37,6 +39,9 @@ _OBJECTS = {"write": "write", "create": "create", "upload": "upload", "delete": 
 _lock = threading.Lock()
 _counts: Counter[str] = Counter()
 _fault: dict[str, Any] = {}
+_flushed: dict[int, int] = {}
+"""By the number of a file, when it was last written before it was flushed."""
+_began = time.time_ns()
 
 
 def during(name: str, act: Callable[[], Any], *, tear: Callable[[], object] = lambda: None, local: bool = True) -> Any:
@@ -60,7 +65,9 @@ def during(name: str, act: Callable[[], Any], *, tear: Callable[[], object] = la
         elif _fault["moment"] == TORN:
             tear()
     finally:  # as a directory that is there may be no error
-        if _fault["how"] == KILL:
+        if _fault["how"] == POWER:
+            _lose()
+        if _fault["how"] in (KILL, POWER):
             os.kill(os.getpid(), signal.SIGKILL)
     if _fault["how"] == AWAY or not local:
         raise RequestFailed(Cause.NO_ANSWER, "503 Service Unavailable")
@@ -70,11 +77,24 @@ def during(name: str, act: Callable[[], Any], *, tear: Callable[[], object] = la
     raise OSError(_ERRORS[_fault["how"]], os.strerror(_ERRORS[_fault["how"]]), name)
 
 
+def _lose() -> None:
+    """Empties each file that this task has written and not flushed: its name is there, its content is not."""
+    for path in Path(os.environ["TEST_FOLDER"]).rglob("*"):
+        if _ours(path) and path.is_file() and not path.is_symlink():
+            found = path.stat()
+            if found.st_mtime_ns >= _began and _flushed.get(found.st_ino, 0) < found.st_mtime_ns:
+                os.truncate(path, 0)
+
+
 def _ours(path: Any) -> bool:
     if not isinstance(path, str | os.PathLike):
         return False
     text = os.fspath(path)
-    if not isinstance(text, str) or Path(text).suffix in (".log", ".termination") or "tfevents" in text:
+    if (
+        not isinstance(text, str)
+        or Path(text).suffix in (".log", ".termination", ".operations", ".hit")
+        or "tfevents" in text
+    ):
         return False
     return os.path.abspath(text).startswith(os.environ["TEST_FOLDER"])
 
@@ -234,7 +254,12 @@ def _fsync() -> None:
 
     def fsync(file: int) -> None:
         path = os.readlink(f"/proc/self/fd/{file}")
-        return during(f"fsync {_short(path)}", lambda: real(file)) if _ours(path) else real(file)
+        if _ours(path):
+            during(f"fsync {_short(path)}", lambda: real(file))
+        else:
+            real(file)
+        found = os.fstat(file)
+        _flushed[found.st_ino] = found.st_mtime_ns
 
     os.fsync = fsync
 

@@ -3,7 +3,8 @@
 A run that nothing disturbs is the judge. A sample is *equal* if at each end whatever looks whole is that run's to the
 bit (checkpoints, exported models, the result), each start goes on from the newest whole checkpoint, and the last one
 ends with the same weights, optimizer, step and result. A start that fails says so in one line. Not composed yet:
-parameter servers, TFLite and TensorFlow.js, the export of a script, a machine that loses what was not flushed.
+parameter servers, TFLite and TensorFlow.js, the export of a script, one machine of several that loses what was not
+flushed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from subprocess import TimeoutExpired
 from typing import Any
 
 from dtj_launch.errors import NO_RESTART_HELPS
-from trainer.adversaries.ending_task import AFTER, AWAY, BEFORE, BROKEN, FULL, KILL, TORN
+from trainer.adversaries.ending_task import AFTER, AWAY, BEFORE, BROKEN, FULL, KILL, POWER, TORN
 from trainer.adversaries.judge import CRASH, EQUAL, HANG, WRONG, Verdict
 from trainer.adversaries.ways import QUIET
 from trainer.cluster import Job
@@ -80,6 +81,11 @@ class Fault:
     """So many more operations of this name fail after it, in this start."""
     worker: int = 0
 
+    @property
+    def ends(self) -> bool:
+        """Whether the task ends there, and not only the operation."""
+        return self.how in (KILL, POWER)
+
     def __str__(self) -> str:
         said = f"{self.how} {self.moment} '{self.name}' {self.number} of worker {self.worker}"
         return f"{said}, and {self.more} more" if self.more else said
@@ -130,7 +136,8 @@ def _fault(r: random.Random, course: Course, operations: Sequence[Counter[str]])
     together = name.startswith(("agreement", "wait_at", "set_key", "snapshot", "restore"))
     if together or r.random() < 0.6:
         tears = name.startswith(("write", "tensors", "model"))
-        return Fault(name, number, r.choice((BEFORE, TORN, AFTER) if tears else (BEFORE, AFTER)), worker=worker)
+        how = r.choice((KILL, POWER)) if course.workers == 1 else KILL
+        return Fault(name, number, r.choice((BEFORE, TORN, AFTER) if tears else (BEFORE, AFTER)), how, worker=worker)
     if name.startswith("object"):
         return Fault(name, number, r.choice((BEFORE, AFTER)), AWAY, r.choice((0, _MANY)), worker)
     moments = (BEFORE, TORN) if name.startswith(("write", "tensors", "model")) else (BEFORE,)
@@ -346,9 +353,9 @@ def _ended(run: _Run, codes: Mapping[str, int], fault: Fault | None, said: Mappi
     for name, code in codes.items():
         log = run.job[name].log[said.get(name, 0) :]
         victim = name == f"worker-{fault.worker}"
-        if victim and fault.how == KILL and code != -9:
+        if victim and fault.ends and code != -9:
             return Verdict(CRASH, f"{name} ended with {code} and was to be killed: {_words(run.job)}")
-        if "Traceback" in log or code not in (0, 1, 2, 75, *([-9] if victim and fault.how == KILL else [])):
+        if "Traceback" in log or code not in (0, 1, 2, 75, *([-9] if victim and fault.ends else [])):
             return Verdict(CRASH, f"{name} ended with {code}: {log[-1500:]}")
         if code > 0:
             words = (run.folder / f"{name}.termination").read_text()

@@ -4,14 +4,13 @@ A directory may hold files of others, such as `ckpt-best/model.keras` or `ckpt-f
 exactly a name that is written here, and no others are removed.
 """
 
-import errno
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from dtj_trainer.errors import Unreadable
-from dtj_trainer.local_files import write_atomically
+from dtj_trainer.local_files import flush, write_atomically
 
 PREFIX = "ckpt"
 INDEX = ".index"
@@ -108,21 +107,9 @@ def publish(draft: Path, directory: Path, step: int) -> None:
     name = path_of(directory, step).name
     (directory / f"{name}.index").unlink(missing_ok=True)
     for path in sorted(draft.glob(f"{name}.*"), key=lambda path: path.suffix == ".index"):
-        _flush(path)
+        # The next step removes an older checkpoint.
+        flush(path)
         path.replace(directory / path.name)
-
-
-def _flush(path: Path) -> None:
-    """Has the file on the disk before its name says so: the next step removes an older checkpoint."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems have no such call; theirs is then the write itself.
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def write_list(directory: Path) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dtj_trainer.local_files import flush
+
 _DRAFT = ".draft-"
 
 
@@ -58,8 +60,11 @@ def _lives(process: int) -> bool:
 def publish(draft: Path, directory: Path) -> Path:
     """Moves a finished draft to `directory/<version>` in one step; the version is one above the highest.
 
-    Two jobs that export to one directory at once get a version each.
+    Two jobs that export to one directory at once get a version each. Its files are on the disk by then.
     """
+    for path in draft.rglob("*"):
+        if path.is_file():
+            flush(path)
     version = 1 + max((int(path.name) for path in directory.iterdir() if path.name.isdecimal()), default=0)
     while True:
         try:
