@@ -2,9 +2,9 @@
 
 A run that nothing disturbs is the judge. A sample is *equal* if at each end whatever looks whole is that run's to the
 bit (checkpoints, exported models, the result), each start goes on from the newest whole checkpoint, and the last one
-ends with the same weights, optimizer, step and result. A start that fails says so in one line. Not composed yet:
-parameter servers, TFLite and TensorFlow.js, the export of a script, one machine of several that loses what was not
-flushed.
+ends with the same weights, optimizer, step and result. A start that fails says so in one line. Parameter servers have
+no such run: their workers are in another order each time. Not composed yet: TFLite and TensorFlow.js, the export of a
+script, one machine of several that loses what was not flushed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _ALL, _KEEP = 100, 2
 _MANY = 10_000
 """More operations than any run has."""
 _TRAINING = (
-    "--task=tabular-classification", "--batch-size=64", "--epochs=3", "--steps-per-call=4", "--validate-every=7",
-    "--keep-best=val_loss", "--checkpoint-every-steps=5",
+    "--task=tabular-classification", "--batch-size=64", "--epochs=3", "--steps-per-call=4", "--checkpoint-every-steps=5"
 )  # fmt: skip
+_JUDGED = ("--validate-every=7", "--keep-best=val_loss")
 _LOOP = Path(__file__).resolve().parents[3] / "examples" / "own_loop" / "train.py"
 _SESSION = (f"--script={_LOOP}", "--checkpoint-every-steps=5", "--", "--steps=23")
 _OWN = ("examplesPerSecond", "durationSeconds", "firstStep", "checkpointPath", "exportPath", "export")
@@ -57,15 +57,31 @@ class Course:
     memory: bool = False
     session: bool = False
     """A loop of a script's own, without an export and a result."""
+    pipeline: bool = False
+    """The first worker leads, and the others serve it."""
 
     def __str__(self) -> str:
         where = "bucket" if self.bucket else "folder"
-        return f"{self.workers} workers, {where}{', memory' * self.memory}{', session' * self.session}"
+        more = {"memory": self.memory, "session": self.session, "pipeline": self.pipeline}
+        return ", ".join([f"{self.workers} workers", where, *(name for name, is_so in more.items() if is_so)])
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Of the trainer."""
+        if self.session:
+            return _SESSION
+        return _TRAINING if self.pipeline else (*_TRAINING, *_JUDGED)
+
+    @property
+    def strategy(self) -> str:
+        """By which it is trained."""
+        return "OneDevice" if self.workers == 1 else "Pipeline" if self.pipeline else "MultiWorkerMirrored"
 
 
 COURSES = (
     *[Course()] * 3, *[Course(bucket=True)] * 4, Course(workers=2), Course(workers=2, bucket=True),
     Course(workers=2, memory=True), Course(session=True), Course(workers=2, bucket=True, session=True),
+    Course(workers=2, pipeline=True), Course(workers=2, bucket=True, pipeline=True),
 )  # fmt: skip
 
 
@@ -129,7 +145,7 @@ def compose(seed: int, whole: Callable[[Course], Whole]) -> End:
 
 
 def _fault(r: random.Random, course: Course, operations: Sequence[Counter[str]]) -> Fault:
-    worker = r.randrange(course.workers)
+    worker = r.choice([place for place, one in enumerate(operations) if one])
     counts = operations[worker]
     name = r.choice(sorted(counts))
     number = r.randrange(counts[name])
@@ -155,10 +171,9 @@ class _Run:
     job: Job = field(init=False)
 
     def __post_init__(self) -> None:
-        arguments = [f"--checkpoint-keep={self.keep}", *(_SESSION if self.course.session else _TRAINING)]
-        strategy = "OneDevice" if self.course.workers == 1 else "MultiWorkerMirrored"
+        arguments = [f"--checkpoint-keep={self.keep}", *self.course.arguments]
         self.job = Job(
-            self.folder, strategy=strategy, roles={"worker": self.course.workers}, arguments=arguments,
+            self.folder, strategy=self.course.strategy, roles={"worker": self.course.workers}, arguments=arguments,
             program=("-m", PROGRAM), imported=True, exports=not self.course.session,
         )  # fmt: skip
 
@@ -168,7 +183,7 @@ class _Run:
         return self.folder.parent.name + "-" + self.folder.name
 
     def start(self, fault: Fault | None) -> dict[str, int] | None:
-        """Exit codes by task; None if a task does not end."""
+        """Exit codes of the tasks that end by themselves; None if one does not."""
         for path in (*self.folder.glob("*.hit"), *self.folder.glob("*.operations")):
             path.unlink()
         waits = f"--start-timeout={_GATE_SECONDS if fault else SECONDS:.0f}"
@@ -194,9 +209,11 @@ class _Run:
                     environ[f"DTJ_{name}_DIR"] = self.store.url(f"{self.prefix}/{_FOLDERS[name]}")
             self.job.start(f"worker-{worker}", environ=environ)
         try:
-            return self.job.wait(SECONDS)
+            codes = {one.name: one.wait(SECONDS) for one in self.job.ending}
         except TimeoutExpired:
             return None
+        self.job.kill()
+        return codes
 
     @property
     def hit(self) -> bool:
@@ -207,7 +224,7 @@ class _Run:
     def operations(self) -> list[Counter[str]]:
         """Of the last start, by worker."""
         files = [self.folder / f"worker-{worker}.operations" for worker in range(self.course.workers)]
-        return [Counter(file.read_text().splitlines()) for file in files]
+        return [Counter(file.read_text().splitlines() if file.exists() else ()) for file in files]
 
     def look(self) -> Path:
         """A folder with the outputs as they are now: what has no marker in a bucket is left out.
