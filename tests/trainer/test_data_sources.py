@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.worker_shards import Share
@@ -147,12 +148,20 @@ def test_images_are_brought_to_one_size(tmp_path: Path) -> None:
     assert opened(tmp_path / "data", "--image-size=8x5").input_spec.shape.as_list() == [None, 8, 5, 3]
 
 
-def test_pictures_in_tfrecords_are_decoded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_pictures_are_decoded_from_files_and_from_tfrecords(tmp_path: Path, kind: str) -> None:
+    for label in "01":
+        (tmp_path / "images" / label).mkdir(parents=True)
     with tf.io.TFRecordWriter(str(tmp_path / "p.tfrecord")) as writer:
         for number in range(20):
-            content = tf.train.Feature(bytes_list=tf.train.BytesList(value=[picture(number)]))
+            name = tmp_path / "images" / str(number % 2) / f"{number}.{kind.lower()}"
+            Image.new("RGB", (6, 4), (number, number, number)).save(name, kind, lossless=True)
+            content = tf.train.Feature(bytes_list=tf.train.BytesList(value=[name.read_bytes()]))
             writer.write(example(number, image=content))
-    source = opened(tmp_path, "--columns=image")
+    images = opened(tmp_path / "images")
+    assert images.examples + images.validation_examples == 20
+    assert all(number % 2 == label for ((number, label),) in taken(images.batches(batch=1, seed=0), 10))
+    source = opened(tmp_path / "p.tfrecord", "--columns=image")
     assert source.input_spec.shape.as_list() == [None, 4, 6, 3]
     ((number, label), *_), *_ = taken(source.batches(batch=4, seed=0), 1)
     assert source.classes[label] == str(number % 2)

@@ -35,7 +35,7 @@ from trainer.data_files import opened
 from trainer.stores import Store
 
 ENDINGS = {"csv": ".csv", "images": ".png", "text": ".tsv", "tfrecord": ".tfrecord"}
-PICTURES = (".png", ".png", ".jpg", ".jpeg", ".JPG")
+PICTURES = (".png", ".png", ".jpg", ".jpeg", ".JPG", ".gif", ".webp")
 SIZES = ((5, 4), (5, 4), (4, 5), (16, 9), (1, 1))
 CLASSES = ("cat", "dog", "Großer Hund")
 NAMES = ("part {}", "{}'s", "naïve-{}", "100%-{}", "a#{}", "{}.v2", "x,{}", "{}")
@@ -98,7 +98,7 @@ def _write(made: Folder, r: random.Random, folder: Path, file: int, numbers: Ite
             mode = r.choice(modes)
             # What is resized has one colour only if its palette has it.
             made_of = picture.quantize() if mode == "P" else picture.convert(mode)
-            made_of.save(place / f"{name}-{number}{ending}", quality=100)
+            made_of.save(place / f"{name}-{number}{ending}", quality=100, lossless=True)
         return
     folder.mkdir(parents=True, exist_ok=True)
     zipped = r.random() < 0.2

@@ -17,7 +17,7 @@ from dtj_trainer.errors import UsageError, may_pass
 _ENDINGS = {
     TFRECORD: (".tfrecord", ".tfrecords", ".tfrec"),
     CSV: (".csv",),
-    IMAGES: (".png", ".jpg", ".jpeg"),
+    IMAGES: (".png", ".jpg", ".jpeg", ".gif", ".webp"),
     TEXT: (".txt", ".tsv", ".text"),
 }
 _COMPRESSED = ".gz"

@@ -1,5 +1,6 @@
 """Pictures, in directories that are their classes. Imports TensorFlow."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,16 @@ from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.errors import UsageError, may_pass
 
 CHANNELS = 3
+_BEGINNING = re.compile(rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP", re.DOTALL)
+
+
+def is_picture(content: bytes) -> bool:
+    """Whether something begins as the pictures do that are decoded."""
+    return _BEGINNING.match(content) is not None
 
 
 def decode_image(content: Any, size: tuple[int, ...]) -> Any:
-    """One PNG or JPEG -> float32 [height, width, 3] in [0, 1]."""
+    """One PNG, JPEG, WebP or first frame of a GIF -> float32 [height, width, 3] in [0, 1]."""
     pixels = tf.io.decode_image(content, channels=CHANNELS, expand_animations=False)
     pixels = tf.cast(pixels, tf.float32) / 255.0
     fitting = tf.reduce_all(tf.equal(tf.shape(pixels)[:2], size[:2]))

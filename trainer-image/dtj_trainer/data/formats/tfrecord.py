@@ -10,14 +10,13 @@ import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import FileSet, first_line
-from dtj_trainer.data.formats.images import decode_image, size_of
+from dtj_trainer.data.formats.images import decode_image, is_picture, size_of
 from dtj_trainer.data.formats.reader import LOOKED_AT, compression, is_blank, named, rounded, shortened
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError, may_pass
 
 _TYPES = {"float": tf.float32, "int": tf.int64, "bytes": tf.string}
 _KINDS = {"float_list": "float", "int64_list": "int", "bytes_list": "bytes"}
-_PICTURES = (b"\x89PNG", b"\xff\xd8\xff")
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class TFRecordReader:
     """A `dtj_trainer.data.formats.reader.Reader` of TFRecord files.
 
     The input is one feature, or several numeric ones in the order of their names, flat, behind each other. A feature
-    of bytes is a picture where it begins as PNG or JPEG do, and else a text.
+    of bytes is a picture where it begins as one does, and else a text.
     """
 
     def __init__(self, config: DataConfig, found: FileSet, *, numbers: bool) -> None:
@@ -155,7 +154,7 @@ class TFRecordReader:
             raise UsageError(f"{self._first}: features {names} do not make one input; choose with --columns")
         if kinds == ["bytes"]:
             content = first.features.feature[self._inputs[0].name].bytes_list.value[0]
-            if not content.startswith(_PICTURES):
+            if not is_picture(content):
                 return tf.TensorSpec((), tf.string)
             self._picture_size = size_of(content, config.image_size, self._first)
             self.decodes_batches = False
