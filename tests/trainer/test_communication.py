@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.gpus import machine
-from trainer.cluster import Job, Replica
+from trainer.cluster import Job, Replica, ran
 
 LOOKS = (
     "import sys; from dtj_launch import devices; devices.ROOT = sys.argv.pop(1); "
@@ -25,6 +25,26 @@ SCRIPT = """
     summed = strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.constant(1.0)))
     print("sends by", options.implementation.name, options.bytes_per_pack, float(summed))
 """
+
+
+FOLDS = """
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    x = np.ones([16, 4], "float32")
+    for fold in range(3):
+        with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+            model = keras.Sequential([keras.Input([4]), keras.layers.Dense(3 + fold), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        model.fit(x, x[:, :1], batch_size=8, verbose=0)
+"""
+
+
+def test_a_script_may_make_a_strategy_for_each_fold_of_a_cross_validation(folder: Path) -> None:
+    ran(folder, strategy="Mirrored", script=FOLDS)
 
 
 def started(job: Job, *, gpus: tuple[int, int]) -> list[Replica]:
