@@ -151,6 +151,9 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_bytes(rows.encode("latin-1"))
     line = "{}: label b'caf\\xe9' is no UTF-8 text; save the file as UTF-8"
     assert refusal(tmp_path / "data.csv") == line.format(tmp_path / "data.csv")
+    (tmp_path / "data.tsv").write_bytes("tea\tgreen\nmilk\tau caf\u00e9\n".encode("latin-1") * 20)
+    line = "{}: record 2: it is no UTF-8 (save the file as UTF-8); fix it, or remove it"
+    assert refusal(tmp_path / "data.tsv") == line.format(tmp_path / "data.tsv")
     for form in ("csv", "tsv"):
         (tmp_path / f"data.{form}").write_bytes(rows.encode("utf-16"))
         assert "its text is UTF-16 or no text at all; save it as UTF-8" in refusal(tmp_path / f"data.{form}")
@@ -315,7 +318,7 @@ def test_a_line_without_a_label_is_named(tmp_path: Path) -> None:
     remedy = "a line without a tab; write label<TAB>text; fix it, or remove it"
     assert refusal(tmp_path) == f"{tmp_path}/data.txt: record 11: {remedy}"
     (tmp_path / "data.txt").write_text("one line\n")
-    assert "its first line has no tab; write label<TAB>text" in refusal(tmp_path)
+    assert "its lines have no tab; write label<TAB>text" in refusal(tmp_path)
     (tmp_path / "data.txt").write_text("good\tday\n" * 10 + " \tweather\n" + "bad\tday\n" * 10)
     assert refusal(tmp_path).startswith(f"{tmp_path}/data.txt: record 11: its label is empty")
     (tmp_path / "data.txt").write_text("1\tday\n" * 10 + "0x1A\tweather\n")

@@ -15,10 +15,15 @@ from trainer.adversaries import files
 from trainer.data_files import CLASSES, opened, picture, taken, write
 
 
+def pairs_of(stream: Any, count: int = -1) -> list[tuple[int, int]]:
+    """(number, label) of the examples of so many batches, or of all."""
+    return [pair for batch in taken(stream, count) for pair in batch]
+
+
 def numbers_in(source: FullBatches) -> tuple[list[int], list[int]]:
     """What is to learn from and what is held out, in order."""
-    learned = [pair for batch in taken(source.batches(batch=1, seed=1), source.examples) for pair in batch]
-    held_out = [pair for batch in taken(source.validation(batch=5), -1) for pair in batch]
+    learned = pairs_of(source.batches(batch=1, seed=1), source.examples)
+    held_out = pairs_of(source.validation(batch=5))
     return sorted(number for number, _ in learned), sorted(number for number, _ in held_out)
 
 
@@ -161,6 +166,27 @@ def test_folders_of_training_and_test_files_below_one_are_named_with_the_option(
         source = opened(tmp_path / "data", f"--held-out={tmp_path}/data/{other}")
     assert line not in printed
     assert Counter(map(len, numbers_in(source))) == {40: 1, 20: 1}
+
+
+def test_text_held_out_in_files_of_its_own_has_the_class_of_its_own_directory(tmp_path: Path) -> None:
+    write(tmp_path / "data" / "train", "text", examples=40)
+    for number in range(40, 60):
+        place = tmp_path / "data" / "test" / CLASSES[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number % 7}-{number}.txt").write_text(f"this is {number}\n")
+    source = opened(tmp_path / "data", f"--held-out={tmp_path}/data/test")
+    assert sorted(number for number, _ in pairs_of(source.validation(batch=5))) == [*range(40, 60)]
+    assert all(number % 2 == label for number, label in pairs_of(source.validation(batch=5)))
+
+
+def test_text_in_the_directories_of_its_classes_may_have_tabs(tmp_path: Path) -> None:
+    for number in range(60):
+        place = tmp_path / CLASSES[number % 2]
+        place.mkdir(exist_ok=True)
+        (place / f"{number}.txt").write_text("in\tcolumns\n" if number % 3 == 0 else "a line\n")
+    source = opened(tmp_path)
+    assert source.classes == CLASSES
+    assert source.examples + source.validation_examples == 60
 
 
 @pytest.mark.parametrize(

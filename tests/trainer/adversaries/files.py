@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ from trainer.adversaries.judge import CRASH, EQUAL, REFUSED, WRONG, Verdict
 from trainer.data_files import opened
 from trainer.stores import Store
 
-ENDINGS = {"csv": ".csv", "images": ".png", "text": ".tsv", "tfrecord": ".tfrecord"}
+ENDINGS = {"csv": ".csv", "images": ".png", "text": ".tsv", "lines": ".txt", "tfrecord": ".tfrecord"}
+"""By form; lines are text in directories that are its classes."""
 PICTURES = (".png", ".png", ".jpg", ".jpeg", ".JPG", ".gif", ".webp")
 SIZES = ((5, 4), (5, 4), (4, 5), (16, 9), (1, 1))
 CLASSES = ("cat", "dog", "Großer Hund")
@@ -53,6 +55,8 @@ class Folder:
     where: str = ""
     held_out: str = ""
     workers: int = 1
+    numbers: bool = False  # whether the label is a number, of the column y
+    options: tuple[str, ...] = ()
     store: Store | None = None
     objects: dict[str, bytes] = field(default_factory=dict)  # with names that no file has, by their keys below the root
     flaws: list[str] = field(default_factory=list)  # for which it may be refused
@@ -60,7 +64,8 @@ class Folder:
     notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        said = f"{self.form} --data-dir={self.where} --held-out={self.held_out}, {self.workers} workers"
+        options = " ".join((f"--data-dir={self.where}", f"--held-out={self.held_out}", *self.options))
+        said = f"{self.form} {options}, {self.workers} workers"
         return f"seed {self.seed}: {said}; {', '.join(self.flaws) or 'no flaw'}; {', '.join(self.notes)}"
 
 
@@ -70,6 +75,10 @@ def compose(seed: int, place: Path, store: Store | None = None) -> Folder:
     made = Folder(seed, r.choice(sorted(ENDINGS)), place / "data", store=store)
     numbers = iter(range(10_000))
     held_out = r.random() < 0.4
+    if made.form == "csv" and r.random() < 0.4:
+        made.numbers, made.options = True, ("--label-column=y", "--columns=x")
+    elif made.form == "images" and r.random() < 0.4:
+        made.options = (f"--image-size={r.choice(('3x5', '1x1', '20x7'))}",)
     for part in ("train", "judge") if held_out else ("",):
         for file in range(r.randint(2, 4)):
             _write(made, r, made.root / part / r.choice(("", "", f"deep {file}")), file, numbers)
@@ -99,6 +108,13 @@ def _write(made: Folder, r: random.Random, folder: Path, file: int, numbers: Ite
             # What is resized has one colour only if its palette has it.
             made_of = picture.quantize() if mode == "P" else picture.convert(mode)
             made_of.save(place / f"{name}-{number}{ending}", quality=100, lossless=True)
+        return
+    if made.form == "lines":
+        for place in range(3):
+            (folder / CLASSES[place]).mkdir(parents=True, exist_ok=True)
+            texts = (*TEXTS, *["plain"] * 10)  # so few have tabs that none of them stands behind a label
+            text = "".join(f"{r.choice(texts)} {number}\n" for number in rows if number % 3 == place)
+            (folder / CLASSES[place] / f"{name}-{rows[0]}.txt").write_text(text)
         return
     folder.mkdir(parents=True, exist_ok=True)
     zipped = r.random() < 0.2
@@ -149,7 +165,7 @@ LABELS = (  # noqa: SIM905
 def _flaw(made: Folder, r: random.Random) -> None:
     path = r.choice(sorted(path for path in made.root.rglob("*") if path.is_file()))
     content = _content(path)
-    if made.form == "images" or r.random() < 0.3:
+    if made.form in ("images", "lines") or r.random() < 0.3:
         change = r.choice(CHANGES[made.form])
         content = change(content)
         made.flaws.append(f"{path.name}: {change.__name__}")
@@ -170,7 +186,7 @@ def _flaw(made: Folder, r: random.Random) -> None:
             line = f"{r.choice(LABELS)}\tflawed 9000"
         else:
             cell, label = (r.choice(CELLS), "cat") if r.random() < 0.6 else ("9000", r.choice(LABELS))
-            line = f"{cell},1,{label}"
+            line = f"{cell},1,{label}" if not made.numbers or r.random() < 0.5 else f"9000,{cell},cat"
         lines[place] = line + end
         content = "".join(lines).encode()
         made.flaws.append(f"{path.name}: {line!a}")
@@ -249,6 +265,7 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], ...]] = {
         _a_page,
     ),
     "text": (_as_of_windows, _in_utf_16, _nothing, _a_page, _half),
+    "lines": (_as_of_windows, _in_utf_16, _nothing, _half),
     "images": (_as_webp, _as_gif, _as_png, _half, _nothing, _a_page, _twice),
     "tfrecord": (_by_zlib, _nothing, _a_page, _half),
 }  # fmt: skip
@@ -269,6 +286,8 @@ def _junk(made: Folder, r: random.Random) -> None:
 
 def _links(made: Folder, r: random.Random) -> None:
     files = sorted(path for path in made.root.rglob("*") if path.is_file())
+    if made.form in ("images", "lines"):  # where what is hidden is beside the classes
+        files = [path for path in files if not any(part.startswith((".", "_")) for part in path.parts)]
     if r.random() < 0.3:
         target = r.choice(files)
         target.with_name(f"copy of {target.name}").symlink_to(target.name)
@@ -347,7 +366,10 @@ def found(folder: Folder) -> tuple[Counter[Key], Counter[Key]]:
             if not path.name.startswith((".", "_")) and _is_data(folder, path.name):
                 into = judged if path.relative_to(folder.root).parts[0] == "judge" else learned
                 into[path.resolve()] = path
-    read = {"csv": _read_csv, "images": _read_image, "text": _read_text, "tfrecord": _read_records}[folder.form]
+    read: Callable[[Path], Iterator[Key]] = {
+        "csv": partial(_read_csv, numbers=folder.numbers), "images": _read_image, "text": _read_text,
+        "lines": _read_lines, "tfrecord": _read_records,
+    }[folder.form]  # fmt: skip
     for number, (key, content) in enumerate(folder.objects.items()):
         parts = [part for part in key.split("/") if part not in (".", "..")]
         if not any(part.startswith(("_", ".")) for part in parts) and _is_data(folder, key):
@@ -364,7 +386,7 @@ def _is_data(folder: Folder, name: str) -> bool:
     return any(one in name for one in (PICTURES if folder.form == "images" else (ENDINGS[folder.form],)))
 
 
-def _read_csv(path: Path) -> Iterator[Key]:
+def _read_csv(path: Path, *, numbers: bool) -> Iterator[Key]:
     lines = csv.reader(io.StringIO(_content(path).decode("utf-8-sig"), newline=""), strict=True)
     head, *rows = [row for row in lines if row] or [["x", "y", "label"]]
     if sorted(head) != ["label", "x", "y"]:
@@ -373,12 +395,18 @@ def _read_csv(path: Path) -> Iterator[Key]:
         x, y, label = (row[head.index(name)] for name in ("x", "y", "label"))
         if len(row) != len(head):
             raise ValueError(row)
-        if not (label := label.strip()) or "_" in x or not x.isascii():
+        if not (numbers or label.strip()) or any("_" in one or not one.isascii() for one in (x, y)):
             raise ValueError(row)
         values = np.float32(x), np.float32(y)
         if not np.isfinite(values).all():
             raise ValueError(row)
-        yield (*map(float, values), label)
+        yield (*map(float, values), *(() if numbers else (label.strip(),)))
+
+
+def _read_lines(path: Path) -> Iterator[Key]:
+    for line in _content(path).decode("utf-8-sig").split("\n"):
+        if line.strip():
+            yield line, path.parent.name
 
 
 def _read_text(path: Path) -> Iterator[Key]:
@@ -419,7 +447,9 @@ def judge(folder: Folder) -> Verdict:
         plain = None
     try:
         cache = [f"--store-cache={_policy(folder).cache}"] if folder.store else []
-        source = opened(folder.where, f"--held-out={folder.held_out}", f"--data-format={folder.form}", *cache)
+        form = "text" if folder.form == "lines" else folder.form
+        arguments = (f"--held-out={folder.held_out}", f"--data-format={form}", *folder.options, *cache)
+        source = opened(folder.where, *arguments, numbers=folder.numbers)
         share = [Share(worker=worker, workers=folder.workers) for worker in range(folder.workers)]
         streams = [source.share_of_batches(batch=folder.workers, seed=1, first_step=0, share=one) for one in share]
         ours: Counter[Key] = Counter()
@@ -450,8 +480,8 @@ def judge(folder: Folder) -> Verdict:
 def _refused(folder: Folder, error: UsageError) -> Verdict:
     if "\n" in str(error):
         return Verdict(WRONG, f"refused in several lines: {error}")
-    of_objects = any(one.startswith("the object") for one in folder.flaws)
-    if not folder.flaws or not (folder.flawed in str(error) or of_objects):
+    of_folder = any(one.startswith("the object") for one in folder.flaws) or "too few records" in str(error)
+    if not folder.flaws or not (folder.flawed in str(error) or of_folder):
         return Verdict(WRONG, f"refused: {error}")
     return Verdict(REFUSED, str(error))
 
@@ -463,7 +493,7 @@ def _difference(ours: Counter[Key], plain: Counter[Key]) -> str:
 def _keys(source: Any, stream: Any) -> Iterator[Key]:
     for inputs, labels in stream.as_numpy_iterator():
         for one, label in zip(inputs, labels, strict=True):
-            name = source.classes[label]
+            name = source.classes[label] if source.classes else float(label)
             if isinstance(one, bytes):
                 yield one.decode(), name
             else:

@@ -20,8 +20,8 @@ CHUNK = 64
 """Records taken from a file in its turn. What must be done to single records is done to a chunk at once: a call for
 each costs more than reading it (25 µs against 1)."""
 
-Take = Callable[[Any, Any, Any], Any]
-"""(number of the file, place of the first record, records [some]) -> what is wanted of them."""
+Take = Callable[[Any, Any, Any, Any], Any]
+"""(number of the file, its path, place of the first record, records [some]) -> what is wanted of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def chunks(reader: Reader, files: FileSet, numbers: Stream, take: Take, *, size:
     def of_file(number: Any) -> Stream:
         parts = reader.records(paths[number]).batch(size).enumerate()
         # Each file begins one place later, so that files of one record each are divided as well.
-        return parts.map(lambda part, records: take(number, number + part * size, records))
+        return parts.map(lambda part, records: take(number, paths[number], number + part * size, records))
 
     return numbers.interleave(
         of_file, cycle_length=FILES_AT_ONCE, block_length=1, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
@@ -132,11 +132,11 @@ def chunks(reader: Reader, files: FileSet, numbers: Stream, take: Take, *, size:
 def selected(reader: Reader, share: ValidationShare | None, *, for_validation: bool) -> Take:
     """Takes the records for training or, if `for_validation`, those for validation. Without a share it takes all."""
 
-    def take(number: Any, place: Any, records: Any) -> Any:
+    def take(_: Any, path: Any, place: Any, records: Any) -> Any:
         if share is not None:
             validation = share.mask(place + tf.range(tf.size(records), dtype=tf.int64))
             records = tf.boolean_mask(records, validation if for_validation else ~validation)
-        return reader.prepare(records, number)
+        return reader.prepare(records, path)
 
     return take
 

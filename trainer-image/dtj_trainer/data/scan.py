@@ -125,9 +125,9 @@ class _Tally:
     def _look_at(self, share: ValidationShare | None) -> Take:
         kept_of = selected(self._reader, share, for_validation=True)
 
-        def take(number: Any, place: Any, records: Any) -> Any:
-            used = self._reader.prepare(records, number)
-            kept = tf.size(kept_of(number, place, records)) if share else 0
+        def take(number: Any, path: Any, place: Any, records: Any) -> Any:
+            used = self._reader.prepare(records, path)
+            kept = tf.size(kept_of(number, path, place, records)) if share else 0
             return number, tf.size(used) - kept, kept, tf.unique(self._labels(used)).y
 
         return take

@@ -69,7 +69,7 @@ class CsvReader:
         """Lines behind the header."""
         return lines(path).skip(1)
 
-    def prepare(self, records: Any, number: Any) -> Any:
+    def prepare(self, records: Any, path: Any) -> Any:
         """Drops empty lines."""
         return tf.boolean_mask(records, tf.not_equal(tf.strings.length(records), 0))
 

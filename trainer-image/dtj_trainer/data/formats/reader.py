@@ -26,8 +26,8 @@ class Reader(Protocol):
         """The records of one file, undecoded."""
         ...
 
-    def prepare(self, records: Any, number: Any) -> Any:
-        """What has to be done to records [some] of file `number` while it is known whose they are; drops empty ones."""
+    def prepare(self, records: Any, path: Any) -> Any:
+        """What has to be done to records [some] of a file while it is known whose they are; drops empty ones."""
         ...
 
     def parse(self, records: Any) -> tuple[Any, Any]:
@@ -64,12 +64,12 @@ def find_fault(
         parse: the reader's, or what also knows the classes.
     """
     parse = parse or reader.parse
-    for number, path in enumerate(files.paths):
+    for path in files.paths:
         row, record = 0, None
         try:
             for record in reader.records(path):
                 row += 1
-                prepared = reader.prepare(record[tf.newaxis], number)
+                prepared = reader.prepare(record[tf.newaxis], tf.constant(path))
                 if tf.size(prepared):
                     parse(prepared if reader.decodes_batches else prepared[0])
         # A count that runs ahead where reading itself fails: the record after the last good one.

@@ -62,7 +62,7 @@ class TFRecordReader:
         """Serialized examples."""
         return tf.data.TFRecordDataset(path, compression_type=compression(path))
 
-    def prepare(self, records: Any, number: Any) -> Any:
+    def prepare(self, records: Any, path: Any) -> Any:
         """Nothing: an example is whole."""
         return records
 
