@@ -232,10 +232,6 @@ def _as_gif(content: bytes) -> bytes:
     return _picture_as(content, "GIF")
 
 
-def _as_png(content: bytes) -> bytes:
-    return _picture_as(content, "PNG")
-
-
 def _picture_as(content: bytes, kind: str, **options: bool) -> bytes:
     out = io.BytesIO()
     Image.open(io.BytesIO(content)).convert("RGB").save(out, kind, **options)
@@ -266,7 +262,7 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], ...]] = {
     ),
     "text": (_as_of_windows, _in_utf_16, _nothing, _a_page, _half),
     "lines": (_as_of_windows, _in_utf_16, _nothing, _half),
-    "images": (_as_webp, _as_gif, _as_png, _half, _nothing, _a_page, _twice),
+    "images": (_as_webp, _as_gif, _half, _nothing, _a_page, _twice),
     "tfrecord": (_by_zlib, _nothing, _a_page, _half),
 }  # fmt: skip
 
