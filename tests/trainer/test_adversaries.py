@@ -17,7 +17,7 @@ SEEDS = (5004, 5014, 5019, 5034, 5041)
 ALWAYS = (
     "masked mean", "masked mean of all replicas", "load balancing", "vector target", "no examples, convolution",
     "pixels, two workers", "files, a part held out", "own shard", "masked mean of nearly equal losses",
-    "masked mean by a Loss", "own step with a compute_loss that sums",
+    "masked mean by a Loss", "own step with a compute_loss that sums", "embedding in a pipeline",
 )  # fmt: skip
 CHOSEN = ROWS if os.environ.get("DTJ_ADVERSARIES") == "all" else ALWAYS
 

@@ -1,17 +1,29 @@
 """A seed gives a sample: parts that users combine, drawn at random so that they fit together.
 
 What it cannot say yet: dropout and other chance that counts, half precision, ragged and sparse inputs, tf_keras, loops
-of one's own in a session, ParameterServer and Pipeline, callbacks that write files, and data that are not inputs,
-labels and weights.
+of one's own in a session, ParameterServer, callbacks that write files, and data that are not inputs, labels and
+weights.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
-from trainer.adversaries.sample import CALLS, MIRRORED, MODEL, ONE, PREDICT_FILES, SCRIPT, SESSION, TWO, Sample
+from trainer.adversaries.sample import (
+    CALLS,
+    MIRRORED,
+    MODEL,
+    ONE,
+    PIPELINE,
+    PREDICT_FILES,
+    SCRIPT,
+    SESSION,
+    TWO,
+    Sample,
+)
 
 WAYS = {
     (MODEL, ONE): 2, (MODEL, MIRRORED): 5, (SCRIPT, MIRRORED): 12, (SESSION, MIRRORED): 1, (SESSION, ONE): 1,
@@ -166,6 +178,35 @@ FIT = (
 def compose(seed: int) -> Sample:
     """The sample of this seed."""
     return _Draw(random.Random(f"numbers {seed}")).sample()
+
+
+OF_PIPELINE = {
+    "value": ("'mse'", "'mae'", "keras.losses.Huber()", "squares", "'log_cosh'"),
+    "values": ("'mse'", "'mae'", "squares", "keras.losses.CosineSimilarity()"),
+    "yes": ("'binary_crossentropy'", "keras.losses.BinaryFocalCrossentropy()", "keras.losses.Hinge()"),
+    "class": (_CROSS.format(""), "each"), "classes": (_CROSS.format(""), "each"),
+}  # fmt: skip
+"""Losses that a pipeline takes."""
+NOT_OF_PIPELINE = (
+    "Normalization(r", "Normalization(m", "Normalization()", "Spectral", "Counted", "AddSum", "AddObject", "AddSpread",
+    "AddBalance", "Centre", "Scaled", "Running", "Deviation", "Neighbours", "OwnNorm", "Codebook", "Block", "mask_zero",
+    "global_clipnorm", "subclassed", "pairs",
+)  # fmt: skip
+"""What it refuses, and BatchNormalization, of which its documents say that it differs."""
+
+
+def compose_pipeline(seed: int) -> Sample:
+    """A sample that a pipeline of two stages is to take."""
+    chance = random.Random(f"pipeline {seed}")
+    while True:
+        sample = _Draw(chance).sample()
+        if (
+            sample.way == MODEL
+            and sample.target in OF_PIPELINE
+            and not any(one in str(sample) for one in NOT_OF_PIPELINE)
+        ):
+            loss = chance.choice(OF_PIPELINE[sample.target])
+            return replace(sample, strategy=PIPELINE, resumed=False, loss=loss, weights="", own=())
 
 
 T = TypeVar("T")

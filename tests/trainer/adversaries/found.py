@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainer.adversaries.compose import COMPUTE_LOSS, STEP
 from trainer.adversaries.judge import CHAOTIC, EQUAL, REFUSED
-from trainer.adversaries.sample import CALLS, MODEL, ONE, SESSION, TWO, Sample
+from trainer.adversaries.sample import CALLS, MODEL, ONE, PIPELINE, SESSION, TWO, Sample
 
 
 @dataclass(frozen=True)
@@ -433,6 +433,20 @@ ROWS = {
     "sparse labels gathered": Row(Sample(target="sparse", loss="root_of_dense"), REFUSED),
     "sparse labels that are no others": Row(Sample(target="sparse", loss="root_of_sparse"), REFUSED),
     "sparse labels, model": Row(Sample(**_UNEVEN, target="sparse", loss="root_of_sparse"), REFUSED),
+    "embedding in a pipeline": Row(
+        Sample(
+            way=MODEL,
+            strategy=PIPELINE,
+            **_TOKENS,
+            target="classes",
+            loss="each",
+            optimizer="keras.optimizers.Adam(0.01)",
+        ),
+        EQUAL,
+    ),
+    "a count of calls in a pipeline": Row(
+        Sample(way=MODEL, strategy=PIPELINE, layers=("L.Dense(8, 'tanh')", "Counted()")), REFUSED
+    ),
     # What two workers are given.
     "looked at again with a batch of one example": Row(Sample(compiled=(("metrics", "[close]"),), examples=81), EQUAL),
     "later fit without weights": Row(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from trainer.adversaries.parts import DATA, PARTS, TARGETS
 
 MODEL, SCRIPT, SESSION = "model", "script", "session"
-ONE, MIRRORED, TWO = "OneDevice", "Mirrored", "MultiWorkerMirrored"
+ONE, MIRRORED, TWO, PIPELINE = "OneDevice", "Mirrored", "MultiWorkerMirrored", "Pipeline"
 
 
 @dataclass(frozen=True, kw_only=True)

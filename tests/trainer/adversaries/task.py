@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dtj_trainer.pipeline_parallel import leader
 from dtj_trainer.training import synchronous
 
 
@@ -23,7 +24,7 @@ def main() -> None:
         np.savez(os.environ["TEST_OUT"], *weights)
         finish(*args, weights=weights, **kwargs)
 
-    synchronous.finish = keep
+    synchronous.finish = leader.finish = keep
     runpy.run_module("dtj_trainer", run_name="__main__", alter_sys=True)
 
 

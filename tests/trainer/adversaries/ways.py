@@ -91,7 +91,8 @@ def by_trainer(sample: Sample, folder: Path) -> Ended:
                 job[job.leader].kill(signal.SIGTERM)
                 job.let_go()
                 job.wait(SECONDS)
-            codes = _start(job, sample.test_kind).wait(SECONDS)
+            _start(job, sample.test_kind)
+            codes = {one.name: one.wait(SECONDS) for one in job.ending}
         except AssertionError:  # it ended before the checkpoint
             codes = job.wait(SECONDS)
         except subprocess.TimeoutExpired:

@@ -78,9 +78,20 @@ class _StageInStep:
 
     def add(self, gradients: Sequence[Tensor]) -> None:
         """Sums what one micro-batch gives."""
-        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         before = self.gradients
-        self.gradients = dense if before is None else [a + b for a, b in zip(before, dense, strict=True)]
+        self.gradients = [*gradients] if before is None else [*map(_sum, before, gradients)]
+
+
+def _sum(one: Tensor, other: Tensor) -> Tensor:
+    """Of two gradients of a weight. The rows of an embedding stay rows, as one device gives them to the optimizer.
+
+    Some optimizers of Keras, such as Adam, square each row by itself, also where several are of one word.
+    """
+    rows = one, other
+    if not all(isinstance(each, tf.IndexedSlices) for each in rows):
+        return tf.convert_to_tensor(one) + tf.convert_to_tensor(other)
+    values, indices = (tf.concat([getattr(each, name) for each in rows], 0) for name in ("values", "indices"))
+    return tf.IndexedSlices(values, indices, one.dense_shape)
 
 
 @dataclass(frozen=True)

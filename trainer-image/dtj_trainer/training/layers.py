@@ -15,7 +15,7 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.distribution.agreement import of_any_task
 from dtj_trainer.distribution.gathering import described
-from dtj_trainer.errors import Undivided, accept
+from dtj_trainer.errors import Undivided, UsageError, accept
 from dtj_trainer.training.layers_by_parts import Seen, aggregated, look
 from dtj_trainer.training.layers_of_all import OfStep, calling, compute_of_all
 from dtj_trainer.training.loss_division import Parts
@@ -88,6 +88,40 @@ def check_shared(
     if problem := _not_shared(model, inputs, seen, own, what=what, otherwise=otherwise, trains=trains):
         accept(problem, unchecked)
     return seen
+
+
+def check_micro_batches(model: Any, inputs: Any, *, name: str) -> None:
+    """Makes sure that a model can be called with a few examples of a batch at a time, as a pipeline does.
+
+    Args:
+        inputs: real examples, some tens of them.
+        name: of the model, which the line begins with.
+
+    Raises:
+        UsageError: it cannot.
+        Exception: what the model raises for these examples.
+    """
+    seen = look(model, inputs)
+    if seen.comparing:
+        raise UsageError(
+            f"{name}: {seen.comparing} gives for an example what depends on the other examples of the batch, of which "
+            "strategy Pipeline computes a few at once; compute it over the last axes, or use strategy OneDevice"
+        )
+    known = {id(weight) for layer in batch_normalizations(model) for weight in layer.weights}
+    weights = [one for one in model.non_trainable_weights if id(one) not in known and not keras3.is_seed(one)]
+    for weight, value in zip(weights, _after(model, weights, inputs), strict=True):
+        if not np.array_equal(value, weight.numpy()):
+            raise UsageError(
+                f"{name}: {weight.path} is set by each call of the model, and strategy Pipeline calls it for each "
+                "micro-batch; set it in a callback, or use strategy MultiWorkerMirrored"
+            )
+    for loss in seen.added:
+        if loss.parts is not Parts.MEAN:
+            raise UsageError(
+                f"{name}: strategy Pipeline takes the mean of what its micro-batches give, and a loss of add_loss is "
+                f"not the mean over the examples ({loss.by or 'of a weight'}); add the mean, or use strategy "
+                "MultiWorkerMirrored"
+            )
 
 
 def share_examples(model: Any, seen: Seen, strategy: Any) -> Mapping[Any, int]:

@@ -37,6 +37,7 @@ from dtj_trainer.training.global_batch_loss import COMPARING
 from dtj_trainer.training.keras_evaluation import KerasEvaluation
 from dtj_trainer.training.layers import (
     adds_losses,
+    check_micro_batches,
     check_shared,
     sent_for,
     separate_losses,
@@ -44,7 +45,7 @@ from dtj_trainer.training.layers import (
     synchronize_batch_normalization,
     unsaved_state,
 )
-from dtj_trainer.training.layers_by_parts import Seen, look
+from dtj_trainer.training.layers_by_parts import Seen
 from dtj_trainer.training.loss_division import EXAMPLES, Parts, loss_of_parts
 from dtj_trainer.training.metric_values import DefaultMetric
 from dtj_trainer.training.objective import CompiledObjective
@@ -341,7 +342,8 @@ class ModelFactory:
                 "use strategy MultiWorkerMirrored"
             )
         if strategy == "Pipeline":
-            self._check_micro_batches(model, data)
+            inputs = first_to_try(data, batch=TO_LOOK_WITH)[0]
+            guarded(self._name, "calling the model", lambda: check_micro_batches(model, inputs, name=str(self._name)))
         if not self._loss.known:
             inputs, labels, *_ = first_to_try(data, batch=EXAMPLES)
             outputs = model(inputs, **keras3.call_arguments(model, training=False))
@@ -358,23 +360,6 @@ class ModelFactory:
                 f"{self._name}: strategy {strategy} shows no {', '.join(names)} during the training, only in the "
                 "evaluation at its end",
             )
-
-    def _check_micro_batches(self, model: Any, data: Source) -> None:
-        inputs = first_to_try(data, batch=TO_LOOK_WITH)[0]
-        seen: Seen = guarded(self._name, "calling the model", lambda: look(model, inputs))
-        if seen.comparing:
-            raise UsageError(
-                f"{self._name}: {seen.comparing} gives for an example what depends on the other examples of the batch, "
-                "of which strategy Pipeline computes a few at once; compute it over the last axes, or use strategy "
-                "OneDevice"
-            )
-        for loss in seen.added:
-            if loss.parts is not Parts.MEAN:
-                raise UsageError(
-                    f"{self._name}: strategy Pipeline takes the mean of what its micro-batches give, and a loss of "
-                    f"add_loss is not the mean over the examples ({loss.by or 'of a weight'}); add the mean, or use "
-                    "strategy MultiWorkerMirrored"
-                )
 
     def _compile(self, model: Any) -> None:
         """With the loss of the command line, where there is one."""
