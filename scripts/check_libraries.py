@@ -106,6 +106,7 @@ def _tensorflow() -> None:
     compat.replace_reductions(_strategy(), lambda one, several: (one, several))
     before = sys.unraisablehook
     compat.forget_executors_in_silence()
+    compat.separate_mirrored_strategies()
     compat.strategy_of(tf.random.Generator.from_seed(1))
     sys.unraisablehook = before
 

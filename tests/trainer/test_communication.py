@@ -132,6 +132,8 @@ def test_several_gpus_of_one_task_do_without_nccl_if_they_are_told_to(
     from dtj_trainer.user_code import communication
 
     class Mirrored:
+        _collective_key_base = 0
+
         def __init__(self, devices: object = None, cross_device_ops: object = None) -> None:
             made.append("nothing" if cross_device_ops is None else type(cross_device_ops).__name__)
 

@@ -219,12 +219,16 @@ if __name__ == "__main__":
             nudge = np.random.default_rng(1).choice([-1e-6, 1e-6], 10**6)
             for v in m.trainable_variables: v.assign(v * (1 + np.resize(nudge, v.shape)))
             apply = keras.optimizers.Optimizer.apply
-            def rounded(g):  # as sums in another order are, which some optimizers make large
-                if isinstance(g, tf.IndexedSlices): return tf.IndexedSlices(rounded(g.values), g.indices, g.dense_shape)
-                noise = tf.random.stateless_uniform(tf.shape(g), (1, 2), -1, 1, g.dtype)
-                return g + 1e-7 * tf.reduce_max(tf.abs(g)) * noise
-            keras.optimizers.Optimizer.apply = lambda self, grads, *more: apply(
-                self, [None if g is None else rounded(g) for g in grads], *more)
+            def rounded(g, most):  # as sums in another order are, also where they are 0; some optimizers make it large
+                if isinstance(g, tf.IndexedSlices):
+                    return tf.IndexedSlices(rounded(g.values, most), g.indices, g.dense_shape)
+                return g + tf.cast(1e-7 * most, g.dtype) * tf.random.stateless_uniform(
+                    tf.shape(g), (1, 2), -1, 1, g.dtype)
+            def noisy(self, grads, *more):
+                all_ = [getattr(g, "values", g) for g in grads if g is not None]
+                most = tf.reduce_max([tf.reduce_max(tf.abs(tf.cast(g, "float64"))) for g in all_])
+                return apply(self, [None if g is None else rounded(g, most) for g in grads], *more)
+            keras.optimizers.Optimizer.apply = noisy
         told = train(m)
         if "TEST_OUT" in os.environ:
             values = {{"/".join(map(str, place)): np.array(v) for place, v in keras.tree.flatten_with_path(told)}}

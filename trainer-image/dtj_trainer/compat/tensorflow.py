@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.compat import incompatible, mentions, private, require
+from dtj_trainer.compat import incompatible, mentions, private, replace, require
 
 try:
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
@@ -139,6 +140,23 @@ def _called(operation: Any) -> list[Any]:
 def strategy_of(generator: Any) -> Any:
     """The strategy in whose scope a `tf.random.Generator` was made; None: in no one's."""
     return private(generator, "_distribution_strategy", library="tensorflow")
+
+
+def separate_mirrored_strategies() -> None:
+    """Gives what each MirroredStrategy sends keys of its own, from now on, as for each fold of a cross-validation.
+
+    With TensorFlow's own, which begin anew with each strategy, what has another shape than that of the first one ends
+    with "Shape mismatch in the collective instance".
+    """
+    private(tf.distribute.MirroredStrategy, "_collective_key_base", library="tensorflow")
+    # A strategy has a key for each group of its devices, of which there are a few.
+    bases = itertools.count(step=1000)
+
+    def make(original: Any, strategy: Any, *args: Any, **kwargs: Any) -> None:
+        strategy._collective_key_base = next(bases)
+        original(strategy, *args, **kwargs)
+
+    replace(tf.distribute.MirroredStrategy, "__init__", make, library="tensorflow")
 
 
 def configure_coordination(

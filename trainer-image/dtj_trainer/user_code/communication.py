@@ -4,16 +4,12 @@ TensorFlow's own choice for several workers is never NCCL, and for several GPUs 
 itself stays. Imports TensorFlow only after the script has.
 """
 
-import itertools
 from typing import Any
 
 from dtj_launch.communication import RING
 from dtj_trainer.compat import replace
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.process.imports import when_imported
-
-_KEYS = 1000
-"""For groups of devices, which a strategy has a few of."""
 
 
 def give(config: Config) -> None:
@@ -26,20 +22,9 @@ def give(config: Config) -> None:
 
 
 def _give_keys() -> None:
-    """Each MirroredStrategy after the first one, as for each fold of a cross-validation.
+    from dtj_trainer.compat.tensorflow import separate_mirrored_strategies
 
-    TensorFlow knows by a key what the replicas send each other, and begins anew with each of these strategies: what has
-    another shape than that of the first one ends with "Shape mismatch in the collective instance".
-    """
-    import tensorflow as tf
-
-    bases = itertools.count(step=_KEYS)
-
-    def make(original: Any, strategy: Any, *args: Any, **kwargs: Any) -> None:
-        strategy._collective_key_base = next(bases)
-        original(strategy, *args, **kwargs)
-
-    replace(tf.distribute.MirroredStrategy, "__init__", make, library="tensorflow")
+    separate_mirrored_strategies()
 
 
 def _give_workers(communication: str) -> None:
