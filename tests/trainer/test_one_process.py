@@ -107,6 +107,12 @@ def test_two_replicas_of_a_pod_learn_what_one_device_learns(folder: Path, alone:
     assert job.result["loss"] == pytest.approx(alone.result["loss"], abs=1e-5)
 
 
+def test_central_storage_refuses_an_optimizer_that_sets_variables_in_a_step(folder: Path) -> None:
+    arguments = ["--task=tabular-regression", "--optimizer=nadam", "--logical-cpus=2"]
+    job = ran(folder, code=2, strategy="CentralStorage", arguments=arguments)
+    assert job["worker-0"].last_words.startswith("strategy CentralStorage: the optimizer, a constraint or a layer sets")
+
+
 def test_a_run_that_was_asked_to_stop_and_then_killed_ends_with_the_same_bits(folder: Path, alone: Job) -> None:
     with Job(folder, arguments=SHORT, exports=False) as job:
         run_interrupted_twice(job)

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import new_samples
-from trainer.adversaries.compose import compose, compose_pipeline
+from trainer.adversaries.compose import compose, compose_central, compose_pipeline
 from trainer.adversaries.judge import CHAOTIC, CRASH, EQUAL, HANG, INVALID, REFUSED, WRONG, Verdict, judge
 from trainer.adversaries.sample import Sample
 
+_OTHERS = {0: compose_pipeline, 5: compose_central}
+"""By the last digit of a seed, what it is composed for, other than any strategy of replicas."""
 KINDS = (EQUAL, REFUSED, WRONG, CRASH, HANG, CHAOTIC, INVALID)
 
 
@@ -33,7 +35,7 @@ class Judged:
 def samples(seeds: Iterable[int]) -> Iterator[Judged]:
     """Of these seeds, as long as there are any."""
     for seed in seeds:
-        sample = compose_pipeline(seed) if seed % 10 == 0 else compose(seed)
+        sample = _OTHERS.get(seed % 10, compose)(seed)
         yield Judged(seed, sample, judge(sample))
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from trainer.adversaries.sample import (
     CALLS,
+    CENTRAL,
     MIRRORED,
     MODEL,
     ONE,
@@ -193,6 +194,20 @@ NOT_OF_PIPELINE = (
     "global_clipnorm", "subclassed", "pairs",
 )  # fmt: skip
 """What it refuses, and BatchNormalization, of which its documents say that it differs."""
+NOT_OF_CENTRAL = (
+    "BatchNorm", "Spectral", "Counted", "Running", "Codebook", "Dropout", "Noise", "constraint", "Nadam", "LossScale",
+    "accumulation",
+)  # fmt: skip
+"""What CentralStorage refuses, as TensorFlow lets no replica set a variable there."""
+
+
+def compose_central(seed: int) -> Sample:
+    """A sample that CentralStorage is to take."""
+    chance = random.Random(f"central {seed}")
+    while True:
+        sample = _Draw(chance).sample()
+        if sample.way == MODEL and not any(one in str(sample) for one in NOT_OF_CENTRAL):
+            return replace(sample, strategy=CENTRAL)
 
 
 def compose_pipeline(seed: int) -> Sample:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from trainer.adversaries.parts import DATA, PARTS, TARGETS
 
 MODEL, SCRIPT, SESSION = "model", "script", "session"
-ONE, MIRRORED, TWO, PIPELINE = "OneDevice", "Mirrored", "MultiWorkerMirrored", "Pipeline"
+ONE, MIRRORED, TWO = "OneDevice", "Mirrored", "MultiWorkerMirrored"
+PIPELINE, CENTRAL = "Pipeline", "CentralStorage"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dtj_launch.errors import NO_RESTART_HELPS
 from trainer import fork_server
-from trainer.adversaries.sample import MIRRORED, MODEL, SCRIPT, Sample
+from trainer.adversaries.sample import CENTRAL, MIRRORED, MODEL, SCRIPT, Sample
 from trainer.cluster import PATH, Job, Replica, inherited
 
 PROGRAM = "trainer.adversaries.task"
@@ -78,7 +78,7 @@ def by_trainer(sample: Sample, folder: Path) -> Ended:
     by = sample.arguments
     if sample.resumed:
         by += ["--checkpoint-every-steps=1", *(["--steps-per-call=1"] if sample.way == MODEL else [])]
-    if sample.strategy == MIRRORED and sample.way != SCRIPT:
+    if sample.strategy in (MIRRORED, CENTRAL) and sample.way != SCRIPT:
         by.append(f"--logical-cpus={sample.replicas}")
     with Job(
         folder, strategy=sample.strategy, arguments=by, files={"sample.py": sample.source}, program=("-m", PROGRAM),

@@ -19,6 +19,7 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.replica_count import one_replica
+from dtj_trainer.errors import UsageError
 from dtj_trainer.random_layers import RngState
 from dtj_trainer.training.controller import StepResult
 from dtj_trainer.training.layers import counting
@@ -90,7 +91,16 @@ class SynchronousLoop:
     def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
         """See `InnerLoop`."""
         arguments = iterator, tf.constant(steps, tf.int64), tf.constant(vote().vector())
-        reduced, skipped, waited = self._run(*arguments)
+        try:
+            reduced, skipped, waited = self._run(*arguments)
+        except ValueError as error:
+            if not self._sums_are_shared or "must specify an aggregation method" not in str(error):
+                raise
+            raise UsageError(
+                "strategy CentralStorage: the optimizer, a constraint or a layer sets a variable within the step, as "
+                "Nadam, an accumulation of gradients and loss scaling do, and TensorFlow lets no replica set it there; "
+                "use another optimizer, or strategy Mirrored"
+            ) from None
         self._objective.look_again(self._step)
         reduced = reduced.numpy()
         replicas = self._strategy.num_replicas_in_sync
