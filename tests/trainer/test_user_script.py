@@ -236,6 +236,25 @@ def test_a_script_with_a_strategy_of_several_workers_stops_when_it_is_asked_to(
     assert last in job["worker-1"].log
 
 
+@pytest.mark.parametrize("call", ["fit(x, x[:, :1])", "predict(x)", "train_on_batch(x, x[:, :1])"])
+def test_keras_under_central_storage_is_refused_where_replicas_share_variables(folder: Path, call: str) -> None:
+    script = f"""
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+        with tf.distribute.experimental.CentralStorageStrategy(["CPU:0", "CPU:1"], "CPU:0").scope():
+            model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        x = np.ones([16, 4], "float32")
+        model.{call}
+    """
+    job = ran(folder, code=2, strategy="Mirrored", script=script)
+    assert "under CentralStorageStrategy, whose 2 replicas share each variable" in job["worker-0"].last_words
+
+
 def test_the_lost_peer_of_a_plain_script_is_recognized_by_its_exit_code(folder: Path) -> None:
     options = [f"--script={HERE / 'scripts' / 'collective.py'}"]
     with Job(folder, strategy="MultiWorkerMirrored", arguments=options) as job:

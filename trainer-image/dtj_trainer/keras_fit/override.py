@@ -147,6 +147,7 @@ def _replace(owner: Any, *functions: Callable[..., Any], **named: Callable[..., 
 
 def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_batch: Any = None) -> None:
     strategy = model._distribute_strategy
+    _refuse_central_storage(strategy)
     if not several(strategy):
         if has_scope(strategy):
             adopt(strategy, owners_of(model))
@@ -166,6 +167,16 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
     unsynchronized = [layer for layer in batch_normalizations(model) if not layer.synchronized]
     synchronize_batch_normalization(model)
     _tell(strategy, unsynchronized)
+
+
+def _refuse_central_storage(strategy: Any) -> None:
+    central = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+    if central and strategy.num_replicas_in_sync > 1:
+        raise UsageError(
+            "fit, evaluate and predict do not give the numbers of one device under CentralStorageStrategy, whose "
+            f"{strategy.num_replicas_in_sync} replicas share each variable, also of metrics; make a MirroredStrategy, "
+            "or give the trainer the model with --model, which may be trained with strategy CentralStorage"
+        )
 
 
 def _tell(strategy: Any, unsynchronized: list[Any]) -> None:
@@ -206,6 +217,7 @@ def _init_iterator(original: Any, iterator: Any, distribute_strategy: Any = None
             "fit, evaluate and predict of Keras 3 do not run under ParameterServer; set TF_USE_LEGACY_KERAS=1 in the "
             "environment, by which tf.keras is tf_keras, or import tf_keras in place of keras"
         )
+    _refuse_central_storage(distribute_strategy)
     if sharding.workers_of(distribute_strategy) == 1:
         original(iterator, distribute_strategy, *args, **kwargs)
         return
