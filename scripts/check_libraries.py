@@ -166,6 +166,8 @@ def _single_calls() -> None:
     function = keras3.function_of_loss(keras.losses.MeanSquaredError())
     require(function is keras.losses.mean_squared_error, "a loss does not keep its function", library="keras")
     optimizers.lets_decay(keras.optimizers.AdamW(), keras.Variable([1.0]))
+    reading = [optimizers.reads_count(one) for one in (keras.optimizers.Adam(), keras.optimizers.SGD())]
+    require(reading == [True, False], "updates of Adam and SGD do not show what they read", library="keras")
 
 
 def _tf_keras() -> None:

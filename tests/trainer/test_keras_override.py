@@ -24,15 +24,14 @@ FITTED = (
     "accumulation:points", "accumulation_with_all:points", "one_number:points", "one_sum:points",
     "of_two_losses:values", "compute_loss:points", "own_means:values", "listed_means:values", "own_sums:values",
     "of_images:own_arrays",
-    # Losses of the examples of all replicas.
+    # Losses and layers of the examples of all replicas.
     "dice_of_the_batch:one_hot_points", "circle:points", "one_number:weighted", "own_call:values",
     "compute_loss_of_pairs:points", "compute_loss_that_leaves_out:points", "compute_loss_masked:tokens",
-    "activities_summed:points",
+    "activities_summed:points", "own_state:points",
 )  # fmt: skip
 """Models and data of the table of parity."""
 NO_STEP = ".train_step takes gradients of what is neither the mean nor the sum of what"
 REFUSED = {
-    "own_state:points": "sequential/centred/mean depends on the examples",
     "step_that_leaves_out:values": f"LeavesOut{NO_STEP}",
     "step_of_pairs:values": f"Pairs{NO_STEP}",
     "own_root_of_noise:values": f"RootOfNoise{NO_STEP}",
