@@ -191,7 +191,7 @@ OF_PIPELINE = {
 NOT_OF_PIPELINE = (
     "Normalization(r", "Normalization(m", "Normalization()", "Spectral", "Counted", "AddSum", "AddObject", "AddSpread",
     "AddBalance", "Centre", "Scaled", "Running", "Deviation", "Neighbours", "OwnNorm", "Codebook", "Block", "mask_zero",
-    "global_clipnorm", "subclassed", "pairs",
+    "global_clipnorm", "subclassed", "pairs", "'ignored'",
 )  # fmt: skip
 """What it refuses, and BatchNormalization, of which its documents say that it differs."""
 NOT_OF_CENTRAL = (
@@ -203,25 +203,23 @@ NOT_OF_CENTRAL = (
 
 def compose_central(seed: int) -> Sample:
     """A sample that CentralStorage is to take."""
-    chance = random.Random(f"central {seed}")
-    while True:
-        sample = _Draw(chance).sample()
-        if sample.way == MODEL and not any(one in str(sample) for one in NOT_OF_CENTRAL):
-            return replace(sample, strategy=CENTRAL)
+    return replace(_without(NOT_OF_CENTRAL, random.Random(f"central {seed}")), strategy=CENTRAL)
 
 
 def compose_pipeline(seed: int) -> Sample:
     """A sample that a pipeline of two stages is to take."""
     chance = random.Random(f"pipeline {seed}")
+    sample = _without(NOT_OF_PIPELINE, chance)
+    loss = chance.choice(OF_PIPELINE[sample.target])
+    return replace(sample, strategy=PIPELINE, resumed=False, loss=loss, weights="", own=())
+
+
+def _without(refused: Sequence[str], chance: random.Random) -> Sample:
+    """The next one for `--model` that has none of these parts."""
     while True:
         sample = _Draw(chance).sample()
-        if (
-            sample.way == MODEL
-            and sample.target in OF_PIPELINE
-            and not any(one in str(sample) for one in NOT_OF_PIPELINE)
-        ):
-            loss = chance.choice(OF_PIPELINE[sample.target])
-            return replace(sample, strategy=PIPELINE, resumed=False, loss=loss, weights="", own=())
+        if sample.way == MODEL and not any(one in str(sample) for one in refused):
+            return sample
 
 
 T = TypeVar("T")

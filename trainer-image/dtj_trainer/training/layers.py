@@ -107,8 +107,7 @@ def check_micro_batches(model: Any, inputs: Any, *, name: str) -> None:
             f"{name}: {seen.comparing} gives for an example what depends on the other examples of the batch, of which "
             "strategy Pipeline computes a few at once; compute it over the last axes, or use strategy OneDevice"
         )
-    known = {id(weight) for layer in batch_normalizations(model) for weight in layer.weights}
-    weights = [one for one in model.non_trainable_weights if id(one) not in known and not keras3.is_seed(one)]
+    weights = _set_by_calls(model)
     for weight, value in zip(weights, _after(model, weights, inputs), strict=True):
         if not np.array_equal(value, weight.numpy()):
             raise UsageError(
@@ -229,12 +228,7 @@ def changed_by_data(model: Any, inputs: Any, *, training: bool) -> list[tuple[An
     Args:
         training: how the model is called.
     """
-    known = {id(weight) for layer in batch_normalizations(model) for weight in layer.weights}
-    found = [
-        weight
-        for weight in model.non_trainable_weights
-        if id(weight) not in known and not aggregated(weight) and not keras3.is_seed(weight)
-    ]
+    found = [weight for weight in _set_by_calls(model) if not aggregated(weight)]
     if not found:
         return []
     other = tf.nest.map_structure(tf.zeros_like, inputs)
@@ -245,6 +239,12 @@ def changed_by_data(model: Any, inputs: Any, *, training: bool) -> list[tuple[An
         for weight, value, by_examples, by_seed in zip(found, one, *others, strict=True)
         if not (np.array_equal(value, by_examples) and np.array_equal(value, by_seed))
     ]
+
+
+def _set_by_calls(model: Any) -> list[Any]:
+    """The weights that a call may set, but for those of BatchNormalization and the seeds of generators."""
+    known = {id(weight) for layer in batch_normalizations(model) for weight in layer.weights}
+    return [one for one in model.non_trainable_weights if id(one) not in known and not keras3.is_seed(one)]
 
 
 def unsaved_state(model: Any, inputs: Any) -> list[str]:

@@ -45,15 +45,12 @@ class TextReader:
         check_utf8(first, path)
         self._by_directory = 2 * sum(_TAB.encode() in line for _, line in seen) <= len(seen)
         if self._by_directory:
-            try:
-                class_folders(found, option=option)
-            except UsageError:
-                if len({found.class_of(one) for one in found.paths}) > 1:
-                    raise
+            if len({found.class_of(one) for one in found.paths}) < 2:
                 raise UsageError(
                     f"{path}: its lines have no tab; write label<TAB>text, or give a directory with one directory for "
                     "each class"
-                ) from None
+                )
+            class_folders(found, option=option)
         self._rounded = self._look_for_rounding(line for _, line in seen) if numbers else ""
 
     def records(self, path: Any) -> Stream:
