@@ -103,3 +103,6 @@ def test_a_session_takes_it_under_parameter_servers_alone() -> None:
         line = r"^session: checkpoint\((model|all)=...\): \w+ of tf_keras, but strategy Mirrored needs one of Keras 3;"
         with pytest.raises(UsageError, match=line):
             check_keras(parts, "Mirrored")
+    for parts in ({"model": made(optimizer="nadam")}, {"all": [tf_keras.optimizers.Nadam()]}):
+        with pytest.raises(UsageError, match=r"^session: checkpoint\((model|all)=...\): the Nadam of tf_keras counts"):
+            check_keras(parts, "ParameterServer")

@@ -169,3 +169,16 @@ def test_tf_keras_lacks_some() -> None:
     tf_keras = pytest.importorskip("tf_keras")
     with pytest.raises(UsageError, match=r"^--optimizer=lamb: tf_keras [0-9.]+ has no such optimizer; choose another"):
         made(tf_keras, "--optimizer=lamb")
+
+
+def test_nadam_of_tf_keras_is_refused_as_it_counts_its_traces() -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+    from dtj_trainer.training import optimizers
+
+    line = ": the Nadam of tf_keras counts how often TensorFlow traces it in place of its updates; use Adam"
+    with pytest.raises(UsageError, match=f"^--optimizer=nadam{line}"):
+        made(tf_keras, "--optimizer=nadam")
+    model = model_of(tf_keras)
+    model.compile(tf_keras.optimizers.Nadam(), "mse")
+    with pytest.raises(UsageError, match=f"^the optimizer that the model was compiled with{line}"):
+        optimizers.make(model, asked(), total_steps=STEPS)

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3, optimizers
+from dtj_trainer.errors import UsageError
 
 REMEDY = "make it with `import keras`, or use strategy ParameterServer, which needs tf_keras"
 """What to do with a model of tf_keras under any other strategy."""
@@ -25,6 +26,25 @@ def is_of_tf_keras(part: Any) -> bool:
         return False
     kinds = library.optimizers
     return isinstance(part, (library.layers.Layer, kinds.Optimizer, kinds.legacy.Optimizer))
+
+
+def check_counted(optimizer: Any, given: str) -> None:
+    """Makes sure that an optimizer counts its updates where it takes them, in a variable.
+
+    tf_keras' Nadam counts the traces of its update, in a number of Python's. So its weights depend on how often it was
+    traced, and no checkpoint holds where it stands.
+
+    Args:
+        given: where the user gave it, for the message.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if is_of_tf_keras(optimizer) and isinstance(optimizer, sys.modules["tf_keras"].optimizers.Nadam):
+        raise UsageError(
+            f"{given}: the Nadam of tf_keras counts how often TensorFlow traces it in place of its updates; use Adam, "
+            "AdamW or another optimizer"
+        )
 
 
 def keras_of(model: Any) -> ModuleType:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import new_samples
-from trainer.adversaries.compose import compose, compose_central, compose_pipeline
+from trainer.adversaries.compose import compose, compose_central, compose_pipeline, compose_servers
 from trainer.adversaries.judge import CHAOTIC, CRASH, EQUAL, HANG, INVALID, REFUSED, WRONG, Verdict, judge
 from trainer.adversaries.sample import Sample
 
-_OTHERS = {0: compose_pipeline, 5: compose_central}
+_OTHERS = {0: compose_pipeline, 5: compose_central, 7: compose_servers}
 """By the last digit of a seed, what it is composed for, other than any strategy of replicas."""
 KINDS = (EQUAL, REFUSED, WRONG, CRASH, HANG, CHAOTIC, INVALID)
 

@@ -1,8 +1,8 @@
 """A seed gives a sample: parts that users combine, drawn at random so that they fit together.
 
-What it cannot say yet: dropout and other chance that counts, half precision, ragged and sparse inputs, tf_keras, loops
-of one's own in a session, ParameterServer, callbacks that write files, and data that are not inputs, labels and
-weights.
+What it cannot say yet: dropout and other chance that counts, half precision, ragged and sparse inputs, loops of one's
+own in a session, callbacks that write files, several workers of ParameterServer, and data that are not inputs, labels
+and weights.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from trainer.adversaries.sample import (
     PIPELINE,
     PREDICT_FILES,
     SCRIPT,
+    SERVERS,
     SESSION,
     TWO,
     Sample,
@@ -212,6 +213,21 @@ def compose_pipeline(seed: int) -> Sample:
     sample = _without(NOT_OF_PIPELINE, chance)
     loss = chance.choice(OF_PIPELINE[sample.target])
     return replace(sample, strategy=PIPELINE, resumed=False, loss=loss, weights="", own=())
+
+
+NOT_OF_SERVERS = (
+    "mask_zero", "pairs", "'ignored'", "weighted_metrics", "LossScale", "accumulation", "Tied", "Largest", "Sums",
+    "float64", "AddObject", "global_clipnorm", "Nadam",
+)  # fmt: skip
+"""What it refuses, and what tf_keras writes otherwise or does not have."""
+
+
+def compose_servers(seed: int) -> Sample:
+    """A sample of tf_keras that one worker and a parameter server are to take."""
+    chance = random.Random(f"servers {seed}")
+    sample = _without(NOT_OF_SERVERS, chance)
+    loss = chance.choice(OF_PIPELINE[sample.target])
+    return replace(sample, strategy=SERVERS, resumed=False, loss=loss, weights="", own=())
 
 
 def _without(refused: Sequence[str], chance: random.Random) -> Sample:

@@ -9,7 +9,7 @@ from trainer.adversaries.parts import DATA, PARTS, TARGETS
 
 MODEL, SCRIPT, SESSION = "model", "script", "session"
 ONE, MIRRORED, TWO = "OneDevice", "Mirrored", "MultiWorkerMirrored"
-PIPELINE, CENTRAL = "Pipeline", "CentralStorage"
+PIPELINE, CENTRAL, SERVERS = "Pipeline", "CentralStorage", "ParameterServer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,9 @@ class Sample:
             if re.search(rf"\b{name}\b", "\n".join([body, *used.values()])):
                 used[name] = text
         command = f"TEST_KIND={self.test_kind} python -m dtj_trainer {' '.join(self.arguments)}"
-        return "".join([_BEGIN.format(self=self, command=command), *reversed(used.values()), body])
+        library = "tf_keras" if self.strategy == SERVERS else "keras"
+        begin = _BEGIN.format(self=self, command=command, library=library)
+        return "".join([begin, *reversed(used.values()), body])
 
     def _sections(self) -> list[str]:
         head = TARGETS[self.target].head
@@ -170,8 +172,9 @@ _CALLS[PREDICT_FILES] = "m.predict(records().batch(B), verbose=0)"
 
 _BEGIN = """# Plain Keras: python sample.py. The trainer, {self.strategy}:
 # {command}
-import contextlib, json, os, tempfile, numpy as np, tensorflow as tf, keras
-from keras import layers as L
+import contextlib, json, os, tempfile, numpy as np, tensorflow as tf, {library} as keras
+from {library} import layers as L
+from keras import tree
 N, B = {self.examples}, {self.batch}
 
 """
@@ -219,7 +222,7 @@ if __name__ == "__main__":
             # Not all alike: a normalization would undo it.
             nudge = np.random.default_rng(1).choice([-1e-6, 1e-6], 10**6)
             for v in m.trainable_variables: v.assign(v * (1 + np.resize(nudge, v.shape)))
-            apply = keras.optimizers.Optimizer.apply
+            apply = getattr(keras.optimizers.Optimizer, "apply", None)  # tf_keras has none
             def rounded(g, most):  # as sums in another order are, also where they are 0; some optimizers make it large
                 if isinstance(g, tf.IndexedSlices):
                     return tf.IndexedSlices(rounded(g.values, most), g.indices, g.dense_shape)
@@ -232,7 +235,7 @@ if __name__ == "__main__":
             keras.optimizers.Optimizer.apply = noisy
         told = train(m)
         if "TEST_OUT" in os.environ:
-            values = {{"/".join(map(str, place)): np.array(v) for place, v in keras.tree.flatten_with_path(told)}}
+            values = {{"/".join(map(str, place)): np.array(v) for place, v in tree.flatten_with_path(told)}}
             np.savez(os.environ["TEST_OUT"], *[np.array(v) for v in m.get_weights()], **values)
         else:
             print(told, [float(abs(np.array(v)).sum()) for v in m.get_weights()])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dtj_trainer.pipeline_parallel import leader
-from dtj_trainer.training import synchronous
+from dtj_trainer.training import parameter_server, synchronous
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
         np.savez(os.environ["TEST_OUT"], *weights)
         finish(*args, weights=weights, **kwargs)
 
-    synchronous.finish = leader.finish = keep
+    synchronous.finish = leader.finish = parameter_server.finish = keep
     runpy.run_module("dtj_trainer", run_name="__main__", alter_sys=True)
 
 

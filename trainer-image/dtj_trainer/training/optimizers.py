@@ -65,6 +65,8 @@ def make(model: Any, learning: Learning, *, total_steps: int) -> BuiltOptimizer:
     """
     keras = two_kerases.keras_of(model)
     made = _make(keras, model, learning, total_steps=total_steps)
+    given = f"--optimizer={learning.optimizer}" if learning.asked else "the optimizer that the model was compiled with"
+    two_kerases.check_counted(made.optimizer, given)
     compiled = getattr(model, "optimizer", None)
     # `compile` has scaled its optimizer by itself, unless it was told not to, with auto_scale_loss=False.
     scales = two_kerases.scales_loss(model) and (compiled is None or weight_update.scales(compiled))

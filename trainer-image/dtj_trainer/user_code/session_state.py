@@ -18,14 +18,16 @@ log = logging.getLogger(__name__)
 
 
 def check_keras(parts: Mapping[str, Any], strategy: str) -> None:
-    """Makes sure that a synchronous strategy, whose name this is, gets nothing of tf_keras.
+    """Makes sure that a strategy, whose name this is, gets nothing of tf_keras that it cannot train.
 
     Raises:
-        UsageError: a part is of tf_keras.
+        UsageError: a part is of tf_keras and the strategy is synchronous, or an optimizer cannot be saved.
     """
     for name, part in parts.items():
-        for one in tf.nest.flatten(part) if strategy != "ParameterServer" else ():
-            if two_kerases.is_of_tf_keras(one):
+        for one in tf.nest.flatten(part):
+            if strategy == "ParameterServer":
+                two_kerases.check_counted(getattr(one, "optimizer", one), f"session: checkpoint({name}=...)")
+            elif two_kerases.is_of_tf_keras(one):
                 raise UsageError(
                     f"session: checkpoint({name}=...): {type(one).__name__} of tf_keras, but strategy {strategy} needs "
                     f"one of Keras 3; {two_kerases.REMEDY}"
