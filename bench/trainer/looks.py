@@ -34,6 +34,9 @@ from loopback import free_ports
 
 WORKERS: Mapping[str, int] = {"Mirrored": 1, "MultiWorkerMirrored": 2}
 STEPS = 6
+_ROOT = Path(__file__).resolve().parents[2]
+PATH = os.pathsep.join(str(_ROOT / name) for name in ("trainer-image", "bench", "tests"))
+"""What the processes of a training import from; they run in a folder of their own."""
 layers = keras.layers
 
 
@@ -121,7 +124,9 @@ def run(strategy: str, model: str, *, looks: bool) -> Mapping[str, float]:
         processes = []
         for index in range(len(addresses)):
             task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-            environ = os.environ | ({"TF_CONFIG": json.dumps(task)} if len(addresses) > 1 else {})
+            environ = os.environ | {"PYTHONPATH": PATH}
+            if len(addresses) > 1:
+                environ["TF_CONFIG"] = json.dumps(task)
             command = [sys.executable, "-m", "dtj_trainer", *arguments, f"--checkpoint-dir={folder}/saved", "--"]
             command += ["--part", model, "--out", out, *(["--looks"] if looks else [])]
             processes.append(subprocess.Popen(command, env=environ, cwd=folder, stdout=subprocess.DEVNULL))
