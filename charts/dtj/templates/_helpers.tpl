@@ -147,8 +147,8 @@ checksum/accelerator-profiles: {{ toYaml . | sha256sum }}
 {{/* The subject of the operator's bindings. */}}
 {{- define "dtj.subjects" -}}
 - kind: ServiceAccount
-  name: {{ include "dtj.serviceAccountName" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "dtj.serviceAccountName" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
 {{- end -}}
 
 {{/* The namespace in which `helm test` makes its job. */}}
