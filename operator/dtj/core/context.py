@@ -14,7 +14,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, JobSpec, Role
 from dtj.core.admission import tfjobs
-from dtj.core.admission.discovery import choose, failing, served
+from dtj.core.admission.discovery import choose, kept
 from dtj.core.admission.group import Group, size
 from dtj.core.admission.partial_admission import as_admitted
 from dtj.core.admission.schedulers import disrupted_at
@@ -333,8 +333,7 @@ class JobContext:
         if found is None:
             return None
         if spec is None or status.start_time is not None:
-            gang = next((gang for gang in found.failing if gang == status.gang), None)
-            return served(status.gang, found) if gang is None else failing(gang, found)
+            return kept(status.gang, found)
         scheduling = spec.run_policy.scheduling
         if scheduling is None:
             return None

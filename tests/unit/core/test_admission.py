@@ -91,6 +91,25 @@ class TestWhoIsTold:
         pod = running.manifests["digits-worker-1-r1"]
         assert dig(pod, "metadata", "labels", "scheduling.x-k8s.io/pod-group") == "digits"
 
+    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING], ids=lambda api: str(api.gang))
+    def test_a_scheduler_that_a_new_operator_does_not_see_at_first_keeps_its_jobs(self, api: GangApi) -> None:
+        running = world(api).settle()
+        running.operator_restarts()
+        running.installed, running.gangs = (), None
+        running.settle()
+        running.loses("worker-1")
+        running.settle_deletions()
+        assert "digits-worker-1-r1" not in running.pods
+        message = running.condition(Condition.INVALID).message
+        assert message == (
+            f"the job began with {api.gang}, and the cluster does not serve its API: the job gets no new pods until "
+            "that is repaired"
+        )
+        running.installed = (api,)
+        running.wait(61)
+        pod = running.manifests["digits-worker-1-r1"]
+        assert gang_of(pod) == gang_of(running.manifests["digits-worker-0"])
+
 
 class TestInWhichWords:
     @pytest.mark.parametrize(

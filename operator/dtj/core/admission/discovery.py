@@ -75,6 +75,22 @@ def failing(gang: Gang, found: GangsFound, *, setting: str = "") -> Problem:
     return Problem(Reason.GANG_UNAVAILABLE, f"{what}: the job gets no new pods until it is repaired")
 
 
+def kept(gang: str, found: GangsFound) -> GangApi | Problem | None:
+    """The API of the scheduler that a job began with; None if it began without one.
+
+    An API that is not there, or not allowed, may be so for a moment only: an API server that starts serves an API of
+    others late, and learns of new rights late. The job gets no new pods meanwhile, which would start past its queue.
+    """
+    if gang in ("", Gang.NONE):
+        return None
+    if (failed := next((one for one in found.failing if one == gang), None)) is not None:
+        return failing(failed, found)
+    denied = any(api.gang == gang for api in found.denied)
+    why = "the operator has no permission to use it" if denied else "the cluster does not serve its API"
+    message = f"the job began with {gang}, and {why}: the job gets no new pods until that is repaired"
+    return served(gang, found) or Problem(Reason.GANG_UNAVAILABLE, message)
+
+
 def served(gang: str, found: GangsFound) -> GangApi | None:
     """The API of this scheduler, if the cluster has it."""
     return next((api for api in found.apis if api.gang == gang), None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from dtj.api.job import parse_time
 from dtj.api.json import object_at
 from dtj.api.kueue import priority_class
 from dtj.api.names import Condition, Reason
@@ -27,6 +30,9 @@ from dtj.core.policies import clean_pod_policy, kueue_default_queue
 from dtj.core.status import all_together
 from dtj.core.status_update import counted, obstructed, write
 from dtj.core.validity import Problem
+
+_REPAIRED_WITHIN: Final = 3600.0
+"""Seconds after the end of a job in which a scheduler that is missing is still looked for."""
 
 
 def discover(context: JobContext) -> Decision | None:
@@ -121,9 +127,14 @@ def find_after_the_end(context: JobContext) -> Decision | None:
 
 
 def _is_cut_off(context: JobContext) -> bool:
-    """Whether the API fails of the scheduler that the job began with."""
-    found = context.observed.gangs
-    return found is not None and context.job.status.gang in found.failing
+    """Whether the scheduler that the job began with cannot be used now: its API fails, or is missing or not allowed
+    shortly after the end, as a scheduler that was removed would be for ever."""
+    found, status = context.observed.gangs, context.job.status
+    if found is None or status.gang in found.failing:
+        return found is not None
+    ended = parse_time(status.completion_time)
+    recently = ended is not None and (context.now - ended).total_seconds() < _REPAIRED_WITHIN
+    return recently and isinstance(discovery.kept(status.gang, found), Problem)
 
 
 def find_unreadable(context: JobContext) -> tuple[LookForGangs, ...]:

@@ -45,6 +45,9 @@ def _dispatch(context: JobContext) -> Decision:
         return asked
     if context.spec.run_policy.suspend:
         return hold(context, context.job.status, SUSPENDED_BY_USER).then(*admission.drop(context))
+    if context.job.status.start_time is not None and isinstance(context.gang_choice, Problem):
+        # The copy runs on.
+        return Decision(admission.look_again(context))
     found = (*context.problems, *admission.problems(context))
     queued = context.gang is not None and context.gang.gang is Gang.KUEUE and workloads.queue_of(context.spec)
     if not found and not queued:
