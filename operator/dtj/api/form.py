@@ -82,6 +82,9 @@ class Form:
     """Whether the ended pods of replicas that started again stay, for their logs. Where they go, a resumed job's pods
     have the names of its first ones."""
 
+    partial_admission: ClassVar[bool] = True
+    """Whether a queue may let an elastic job begin with fewer workers than it asks for."""
+
     waits_for_evaluator: ClassVar[bool] = True
     """Whether the evaluator of a job that has succeeded may evaluate the last checkpoint before the job ends."""
 

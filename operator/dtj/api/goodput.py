@@ -80,8 +80,8 @@ class Seconds(LenientModel):
 
     @classmethod
     def of(cls, seconds: Mapping[Use, int]) -> Seconds:
-        """These seconds; what has none is 0."""
-        return cls.model_validate({str(use): number for use, number in seconds.items()})
+        """These seconds, at most as many as a status may hold; what has none is 0."""
+        return cls.model_validate({str(use): min(number, _MAX_SECONDS) for use, number in seconds.items()})
 
     def by_use(self) -> dict[Use, int]:
         """All of them, in their order."""

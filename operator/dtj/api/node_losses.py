@@ -43,6 +43,9 @@ class Corrupt(PodWords):
     start: int | None = Field(
         default=None, ge=0, le=MAX_INTEGER, description="start is the number of the restart in place that followed."
     )
+    attempt: int | None = Field(
+        default=None, ge=0, le=MAX_INTEGER, description="attempt is the attempt of the job in which it was found."
+    )
     variable: Annotated[str, _cut_to(_MAX_VARIABLE)] = Field(
         default="", max_length=_MAX_VARIABLE, description="variable is the first variable that differed."
     )

@@ -77,7 +77,7 @@ def volume_source_schema() -> JsonObject:
     properties = volume["properties"]
     assert isinstance(properties, dict)
     del properties["name"], volume["required"]
-    volume["maxProperties"] = 1
+    volume["minProperties"] = volume["maxProperties"] = 1
     return volume
 
 

@@ -42,11 +42,18 @@ def _final(context: JobContext) -> Progress:
     if report is None and before is not None and before.text == _COMPLETED:
         return before
     report = report or (_latest(context) or Progress()).model_copy(update={"percent": None})
+    corrupt = before.corrupt if before is not None else None
     if not report.reported:
-        return Progress(text=_COMPLETED)
+        return Progress(text=_COMPLETED, corrupt=corrupt)
     at = end.finished_at if end is not None else None
     updated_at = format_time(at) if at is not None else before.updated_at if before is not None else ""
-    final = {"phase": _LAST_PHASE, "eta_seconds": None, "text": _COMPLETED, "updated_at": updated_at}
+    final = {
+        "phase": _LAST_PHASE,
+        "eta_seconds": None,
+        "text": _COMPLETED,
+        "updated_at": updated_at,
+        "corrupt": corrupt,
+    }
     final["last_checkpoint_time"] = _checkpoint_time(before, report, updated_at)
     return report.model_copy(update=final)
 

@@ -139,6 +139,10 @@ class Executor:
         try:
             for _, actions in groupby(plan, key=_kind):
                 await self._step(running, tuple(actions), held=held)
+            # What was refused is there, or no longer wanted, also where another call has failed.
+            cleared = cache.refusal is not None and held <= 0.0
+            if cleared:
+                cache.clear_refusal()
             if running.failure is not None:
                 raise running.failure
         except Replan:
@@ -153,12 +157,8 @@ class Executor:
             # What was done is reported, also where a later call has failed.
             for emit in running.emits:
                 self._emit(running.job, emit)
-        way_is_free = cache.succeeded()
-        if cache.refusal is not None and held <= 0.0:
-            # What was refused is there, or no longer wanted: the status may say so.
-            cache.clear_refusal()
-            way_is_free = True
-        if way_is_free:
+        # The status may say now that nothing is in the way.
+        if cache.succeeded() or cleared:
             return PassResult(again=True)
         return PassResult(after=running.after)
 

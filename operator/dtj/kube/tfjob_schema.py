@@ -8,6 +8,7 @@ import msgspec
 
 from dtj.api.tfjob.names import KIND, RECORD
 from dtj.kube.client import KubeGateway
+from dtj.kube.decoding import reader
 from dtj.kube.gateway import TFJOBS
 
 
@@ -31,7 +32,7 @@ class _OpenApi(msgspec.Struct):
     components: _Schemas
 
 
-_decode: Final = msgspec.json.Decoder(_OpenApi).decode
+_decode: Final = reader(_OpenApi)
 
 
 async def keeps_record(gateway: KubeGateway) -> bool:

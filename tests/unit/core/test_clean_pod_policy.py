@@ -79,6 +79,16 @@ class TestAPodThatHangsOnADeadNode:
         assert "digits-worker-0" in world.condition(Condition.COMPLETE).message
 
 
+def test_a_pod_that_has_ended_and_cannot_be_deleted_holds_no_success_up() -> None:
+    world = running(roles={"worker": 2}, runPolicy={"cleanPodPolicy": "All"})
+    for name in ("worker-0", "worker-1"):
+        world.set_pod(name, Phase.SUCCEEDED)
+    world.settle()
+    assert sorted(world.pods) == ["digits-worker-0", "digits-worker-1"], "nobody has let them go"
+    assert world.is_true(Condition.COMPLETE)
+    assert world.condition(Condition.COMPLETE).message == "worker-0 completed"
+
+
 @pytest.mark.parametrize("hours", [0, 2, -2])
 def test_a_pod_that_hangs_is_given_up_by_the_operators_own_clock(hours: int) -> None:
     world = running(strategy="ParameterServer", roles=PS)

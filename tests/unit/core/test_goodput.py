@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from builders import edited, job
-from dtj.api.goodput import Goodput, Sums
+from dtj.api.goodput import Goodput, Seconds, Sums, Use
 from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
 from dtj.core.platform import Platform
@@ -187,3 +187,13 @@ def test_accelerators_are_those_that_the_pods_ask_for() -> None:
     assert accelerators_of(by_template, Platform()) == {"nvidia.com/gpu": 6}
     assert accelerators_of(job(roles={"worker": 2, "evaluator": 1}), Platform()) == {}
     assert accelerators_of(replace(by_template, spec=None), Platform()) == {}
+
+
+def test_a_job_that_no_node_can_hold_adds_little_to_the_metric_of_all() -> None:
+    container = {"name": "trainer", "image": "x", "resources": {"limits": {"nvidia.com/gpu": str(2**63 - 1)}}}
+    huge = job(roles={"worker": 2}, template={"spec": {"containers": [container]}})
+    assert accelerators_of(huge, Platform()) == {"nvidia.com/gpu": 2 * 1024}
+
+
+def test_no_sum_of_seconds_is_more_than_a_status_may_hold() -> None:
+    assert Seconds.of({Use.TRAINING: 10**11 + 1}).training == 10**11

@@ -10,11 +10,13 @@ from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from dtj.core.admission.partial_admission import least_workers
 from dtj.core.observed import Phase
+from dtj.core.platform import platform_of_tfjobs
 from support import gang_worlds
 from support.gang_worlds import KUEUE, QUEUED, evict
 from support.pod_environment import environment_of
 from world import World, live
 
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 BOUNDS: JsonObject = {"minReplicas": 2, "maxReplicas": 6}
 
 
@@ -71,6 +73,24 @@ def living(story: World) -> set[str]:
 )
 def test_the_workload_names_the_least_number_of_workers(more: dict[str, object], expected: dict[str, object]) -> None:
     assert least(queued(**more)) == expected
+
+
+def test_a_tfjob_needs_all_its_workers() -> None:
+    worker = {"replicas": 8, "template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
+    tfjob = Job.from_object(
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "TFJob",
+            "metadata": {"name": "digits", "namespace": "default", "uid": "u", "labels": {QUEUE_LABEL: "team-a"}},
+            "spec": {"tfReplicaSpecs": {"Worker": worker}},
+        }
+    )
+    story = World(tfjob, platform=platform_of_tfjobs(queues_tfjobs=True), installed=(KUEUE,)).settle()
+    (pods,) = objects(dig(story.gang_manifests[-1], "spec", "podSets"))
+    assert (pods["count"], pods.get("minCount")) == (8, None)
+    gang_worlds.admit(story, workers=3)
+    story.start()
+    assert len(live(story)) == 8
 
 
 def test_the_hosts_of_a_tpu_slice_are_needed_all() -> None:

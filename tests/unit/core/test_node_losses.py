@@ -198,7 +198,8 @@ class TestWrongWeights:
             "dense/kernel; look at node gpu-7"
         ]
         assert world.job.status.progress is not None
-        assert world.job.status.progress.corrupt == Corrupt(workers=("worker-1",), step=300, variable="dense/kernel")
+        wrong = Corrupt(workers=("worker-1",), step=300, attempt=1, variable="dense/kernel")
+        assert world.job.status.progress.corrupt == wrong
 
     def test_a_node_that_is_always_wrong_is_found_at_the_same_step_after_each_start(self) -> None:
         world = _on_gpu_7(running())
@@ -209,6 +210,21 @@ class TestWrongWeights:
         world.hears("worker-0", step=300, corrupt=WRONG | {"start": 2})
         assert len(told(world, Reason.REPLICAS_DIFFER)) == 2
         assert [each.count for each in world.job.status.node_losses] == [2]
+
+    def test_a_node_that_is_wrong_at_the_same_step_in_each_attempt_counts_each_time(self) -> None:
+        world = _on_gpu_7(running())
+        words = 'replicas differ\n{"corrupt": {"workers": ["worker-1"], "step": 300, "variable": "dense/kernel"}}'
+        for suffix in ("", "-r1"):
+            name = f"digits-worker-1{suffix}"
+            world.pods[name] = replace(world.pods[name], node="gpu-7")
+            for name in ("worker-0", "worker-1"):
+                world.set_pod(name + suffix, Phase.FAILED, exit_code=75, message=words)
+            world.settle()
+            world.advance(60)
+            world.settle_deletions()
+            world.run_all()
+            world.settle()
+        assert [(each.node, each.count) for each in world.job.status.node_losses] == [("gpu-7", 2)]
 
     def test_it_is_told_once_for_each_step(self) -> None:
         world = _on_gpu_7(running())

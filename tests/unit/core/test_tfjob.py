@@ -311,6 +311,15 @@ class TestTheEnd:
         assert conditions(world)["Failed"] == "True"
         assert [*world.pods] == ["mnist-worker-1"]
 
+    @pytest.mark.parametrize(
+        ("field", "read"),
+        [("backoffLimit", 1_000_000), ("activeDeadlineSeconds", 2**31 - 1), ("ttlSecondsAfterFinished", 2**31 - 1)],
+    )
+    def test_a_number_that_means_no_limit_is_read_as_the_largest_of_ours(self, field: str, read: int) -> None:
+        world = running_tfjob(runPolicy={field: 2**40})
+        assert world.job.spec is not None
+        assert world.job.spec.run_policy.model_dump(by_alias=True)[field] == read
+
     @pytest.mark.parametrize(("run_policy", "stay"), [({"backoffLimit": 0}, False), ({}, True)])
     def test_by_a_failure_stops_what_runs_only_where_restarts_are_used_up(
         self, run_policy: JsonObject, *, stay: bool

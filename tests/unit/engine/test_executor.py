@@ -183,6 +183,25 @@ async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_
 
 
 @virtual_time
+async def test_a_refusal_is_over_also_while_an_ended_pod_cannot_be_deleted(gateway: FakeGateway) -> None:
+    owned: JsonObject = {"uid": "uid-1", "controller": True}
+    owner: JsonObject = {"ownerReferences": [owned], "labels": {Label.JOB_NAME: "digits"}}
+    gateway.put(PODS, {"metadata": {"name": "digits-worker-1", "uid": "u1", **owner}, "status": {"phase": "Failed"}})
+    gateway.fail("delete", PODS, QUOTA, times=10**6)
+    gateway.fail("create", PODS, QUOTA, times=1)
+
+    def planner(observed: Observed) -> Plan:
+        return (DeletePod("digits-worker-1", "u1"), CreatePod.of(pod_manifest(observed.job)))
+
+    async with harnessed(planner, gateway=gateway) as harness:
+        harness.submit()
+        await asyncio.sleep(60.0)
+        assert any(seen.refusal is not None for seen in harness.seen)
+        assert "digits-worker-0" in gateway.names(PODS)
+        assert harness.seen[-1].refusal is None
+
+
+@virtual_time
 async def test_the_rest_of_a_batch_goes_on_where_one_name_is_taken(gateway: FakeGateway) -> None:
     gateway.put(PODS, {"metadata": {"name": "digits-worker-1"}})
     async with harnessed(wants_pods(3), gateway=gateway) as harness:

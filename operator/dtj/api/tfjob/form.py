@@ -40,6 +40,7 @@ class TFJobForm(Form):
     running_is_ready: ClassVar[bool] = True
     kubelet_restarts: ClassVar[bool] = True
     keeps_ended_pods: ClassVar[bool] = False
+    partial_admission: ClassVar[bool] = False
     waits_for_evaluator: ClassVar[bool] = False
     kubeflow_clean_up: ClassVar[bool] = True
     kueue_integration: ClassVar[bool] = True

@@ -35,6 +35,15 @@ ANNOTATIONS: Final = (STRATEGY, RESTART_SCOPE)
 NO_LIMIT: Final = 1_000_000
 """A TFJob without backoffLimit starts again as often as it fails."""
 
+_LARGEST: Final = {
+    "backoffLimit": NO_LIMIT,
+    "activeDeadlineSeconds": 2_147_483_647,
+    "ttlSecondsAfterFinished": 2_147_483_647,
+    "minAvailable": MAX_REPLICAS,
+    "timeoutSeconds": 2_147_483_647,
+}
+"""The largest values of our fields. A TFJob may say more, by which it means that there is no limit."""
+
 SAME: Final = ("suspend", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "cleanPodPolicy")
 """What the run policy calls the same on both sides, and means the same by."""
 
@@ -52,7 +61,7 @@ def spec_of(spec: JsonObject, annotations: JsonObject) -> Reading:
     policy = fields_of(spec.get("runPolicy"))
     run_policy: JsonObject = {
         "backoffLimit": NO_LIMIT,
-        **{name: policy[name] for name in SAME if policy.get(name) is not None},
+        **{name: _at_most(name, policy[name]) for name in SAME if policy.get(name) is not None},
         **({"cleanPodPolicy": str(CleanPodPolicy.ALL)} if policy.get("cleanPodPolicy") == "" else {}),
         "scheduling": {"gang": str(Gang.NONE), **_scheduling(policy.get("schedulingPolicy"))},
     }
@@ -85,7 +94,13 @@ SCHEDULING: Final = {
 
 def _scheduling(given: JsonValue) -> JsonObject:
     """What a gang scheduler is told."""
-    return {ours: value for theirs, ours in SCHEDULING.items() if (value := dig(given, theirs))}
+    said = {ours: value for theirs, ours in SCHEDULING.items() if (value := dig(given, theirs))}
+    return {name: _at_most(name, value) for name, value in said.items()}
+
+
+def _at_most(name: str, value: JsonValue) -> JsonValue:
+    """The value of our field of this name; the largest that it may have, where more is asked for."""
+    return min(value, _LARGEST[name]) if isinstance(value, int) and name in _LARGEST else value
 
 
 def _role(given: JsonValue) -> JsonObject:

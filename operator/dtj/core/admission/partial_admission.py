@@ -24,7 +24,7 @@ def least_workers(job: Job, spec: JobSpec, pod: JsonObject) -> int | None:
     The hosts of a TPU slice and pods that Kueue places in groups are needed all. MultiKueue counts the pods in the
     manager cluster, and another Kueue admits them.
     """
-    if spec.elastic is None or kueue.is_dispatched(job.raw_spec):
+    if spec.elastic is None or not job.form.partial_admission or kueue.is_dispatched(job.raw_spec):
         return None
     accelerator, topology = accelerator_of(spec, Role.WORKER), topology_request(pod)
     in_a_slice = accelerator is not None and accelerator.topology is not None
@@ -40,7 +40,9 @@ def as_admitted(job: Job, workload: GangObject | None) -> Job:
     While it runs, and when it has ended, this is recorded: others may delete the Workload.
     """
     spec = job.spec
-    if spec is None or spec.elastic is None or job.status.gang not in ("", Gang.KUEUE):
+    if spec is None or spec.elastic is None or not job.form.partial_admission:
+        return job
+    if job.status.gang not in ("", Gang.KUEUE):
         return job
     given = _admitted(job, spec, workload) if workload is not None and job.owns(workload) else None
     if given is None and job.status.gang and (job.status.start_time is not None or job.status.terminal):

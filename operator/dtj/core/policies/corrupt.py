@@ -21,11 +21,15 @@ from dtj.core.progress import progress
 def report(context: JobContext) -> Decision | None:
     """Record what was found, once, before anything else is made of it.
 
-    A run goes back to the checkpoint before and finds the same at the same step again, after another start.
+    A run goes back to the checkpoint before and finds the same at the same step again, after another start or in
+    another attempt.
     """
     found, before = _found(context), context.job.status
     known = before.progress.corrupt if before.progress is not None else None
-    if found is None or (known is not None and (known.step, known.start) == (found.step, found.start)):
+    if found is None:
+        return None
+    found = found.model_copy(update={"attempt": context.attempt})
+    if known is not None and (known.attempt, known.step, known.start) == (found.attempt, found.step, found.start):
         return None
     reported = (progress(context) or Progress()).model_copy(update={"corrupt": found})
     status = before.model_copy(update={"progress": reported})

@@ -43,14 +43,16 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
         evaluating = ()
     limited = context.job.form.kubeflow_clean_up and outcome.reason in _LIMITS
     stopping = [pod for pod in to_stop(context, all_that_run=limited) if pod not in evaluating]
-    waits = [seconds_until_given_up(pod, context.job.status, _now_for(context, outcome, pod)) for pod in stopping]
+    # Pods that have ended hold nothing: they are deleted, and the end waits for none of them.
+    holding = [pod for pod in stopping if not pod.all_containers_ended]
+    waits = [seconds_until_given_up(pod, context.job.status, _now_for(context, outcome, pod)) for pod in holding]
     if evaluating:
         names = first_few(pod.name for pod in evaluating)
         words = f"{names} evaluates the last checkpoint, until {format_deadline(due)} at most"
         return _stop(context, outcome, stopping, [*waits, context.seconds_until(due)], words)
     if any(wait is None or wait > 0 for wait in waits):
         return _stop(context, outcome, stopping, waits)
-    return _end(context, outcome, hanging=stopping)
+    return _end(context, outcome, hanging=holding)
 
 
 def _stop(

@@ -38,6 +38,10 @@ _ROUNDING: Final = len(TOLD)
 _MAX_STEPS_A_SECOND: Final = 10_000
 """A pod is believed no more: the sum over all jobs is a metric of the cluster."""
 
+_MOST_OF_A_POD: Final = 1024
+"""As many accelerators of a resource count for one pod, as `accelerator.count` may be: a pod that asks for more never
+runs, and the sum over all jobs is a metric of the cluster."""
+
 
 def recorded(context: JobContext, *plan: Action) -> Plan:
     """``plan`` with the ledger in the status that it writes. A TFJob has none, and that of an ended job stands."""
@@ -222,5 +226,7 @@ def accelerators_of(job: Job, platform: Platform) -> dict[str, int]:
         for container in objects(dig(template, "spec", "containers")):
             for resource, amount in fields_of(dig(container, "resources", "limits")).items():
                 if resource in known and str(amount).isdecimal():
-                    found[resource] = found.get(resource, 0) + int(str(amount)) * job.spec.replicas(role)
+                    found[resource] = found.get(resource, 0) + min(
+                        int(str(amount)), _MOST_OF_A_POD
+                    ) * job.spec.replicas(role)
     return found
