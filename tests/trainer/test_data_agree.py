@@ -6,7 +6,7 @@ import pytest
 
 from trainer import endings
 from trainer.changing_data import options_of
-from trainer.cluster import ran
+from trainer.cluster import Job, ran
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,19 @@ def test_data_that_are_shuffled_before_some_are_held_out_are_refused_with_the_re
 )
 def test_a_fixed_order_augmentation_and_separate_parts_are_not_refused(folder: Path, data: str) -> None:
     ran(folder, **options_of("OneDevice", data, count=200))
+
+
+def test_workers_with_files_of_other_classes_end_before_the_first_step(folder: Path) -> None:
+    for worker, classes in (("worker-0", "cat dog"), ("worker-1", "bird dog")):
+        (folder / worker).mkdir(parents=True)
+        lines = [f"{number % 7},{classes.split()[number % 2]}" for number in range(100)]
+        (folder / worker / "a.csv").write_text("\n".join(["x,label", *lines]) + "\n")
+    arguments = ["--task=tabular-classification", "--batch-size=20", "--epochs=1"]
+    with Job(folder, strategy="MultiWorkerMirrored", arguments=arguments, exports=False) as job:
+        for name in ("worker-0", "worker-1"):
+            job.start(name, arguments=[f"--data-dir={name}"])
+        assert set(job.wait().values()) == {2}
+    assert job["worker-0"].last_words.startswith("data: worker 0 and worker 1 do not have the same classes; give all")
 
 
 def test_workers_with_data_of_different_length_end_before_the_first_step(folder: Path) -> None:

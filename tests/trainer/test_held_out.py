@@ -111,6 +111,56 @@ def test_files_that_changed_are_found_at_the_resume_by_their_option(folder: Path
     assert job["worker-0"].last_words.startswith("--held-out=test.csv: the held-out examples are not those of ")
 
 
+def _labelled(path: Path, seed: int, *, rows: int = 200) -> None:
+    random = np.random.default_rng(seed)
+    lines = [f"{'pos' if row % 2 else 'neg'}\t{' '.join(f'w{word}' for word in random.integers(0, 9000, 12))}"
+             for row in range(rows)]  # fmt: skip
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _table(path: Path, seed: int) -> list[str]:
+    rows = np.random.default_rng(seed).normal(size=(300, 2)).round(3)
+    lines = [f"{row[0]},{row[1]},{'pos' if number % 2 else 'neg'}" for number, row in enumerate(rows)]
+    path.write_text("\n".join(["a,b,label", *lines]) + "\n")
+    return lines
+
+
+TABLE = ("--task=tabular-classification", "--data-dir=all.csv", "--batch-size=30")
+
+
+def test_files_are_read_for_the_first_checkpoint_also_without_validations(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    _table(folder / "all.csv", 0)
+    with Job(folder, arguments=TABLE, exports=False) as job:
+        assert job.start(arguments=["--held-out=0.1", "--epochs=1"]).wait() == {"worker-0": 0}
+        assert job.start(arguments=["--held-out=0.3", "--epochs=2"]).wait() == {"worker-0": 2}
+    assert job["worker-0"].last_words.startswith("--data-dir=all.csv: the held-out examples are not those of ")
+
+
+def test_training_files_with_other_frequent_words_are_refused_at_the_resume(folder: Path) -> None:
+    (folder / "train").mkdir(parents=True)
+    _labelled(folder / "train" / "a.txt", 0, rows=2000)
+    _labelled(folder / "test.txt", 1)
+    arguments = [
+        "--task=text-classification", "--data-dir=train", "--held-out=test.txt", "--batch-size=200", "--epochs=1",
+    ]  # fmt: skip
+    with Job(folder, arguments=arguments, exports=False) as job:
+        assert job.start().wait() == {"worker-0": 0}
+        _labelled(folder / "train" / "b.txt", 2, rows=60)
+        assert job.start(arguments=["--epochs=2"]).wait() == {"worker-0": 2}
+    assert job["worker-0"].last_words.startswith("--held-out=test.txt: the held-out examples are not those of ")
+
+
+def test_a_line_that_moved_within_its_class_is_another_held_out_part(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    lines = _table(folder / "all.csv", 0)
+    with Job(folder, arguments=[*TABLE, "--held-out=0.1"], exports=False) as job:
+        assert job.start(arguments=["--epochs=1"]).wait() == {"worker-0": 0}
+        (folder / "all.csv").write_text("\n".join(["a,b,label", *lines[2:], *lines[:2]]) + "\n")
+        assert job.start(arguments=["--epochs=2"]).wait() == {"worker-0": 2}
+    assert "are not those of checkpoint" in job["worker-0"].last_words
+
+
 def test_an_evaluator_refuses_held_out_examples_that_are_not_those_of_the_training(folder: Path) -> None:
     data = "reversed_late(os.environ['DTJ_ROLE'] == 'evaluator')"
     with Job(folder, roles={"worker": 1, "evaluator": 1}, **options_of("OneDevice", data)) as job:

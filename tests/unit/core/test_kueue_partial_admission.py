@@ -76,7 +76,7 @@ def test_the_workload_names_the_least_number_of_workers(more: dict[str, object],
 
 
 def test_a_tfjob_needs_all_its_workers() -> None:
-    worker = {"replicas": 8, "template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
+    worker: JsonObject = {"replicas": 8, "template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
     tfjob = Job.from_object(
         {
             "apiVersion": "kubeflow.org/v1",

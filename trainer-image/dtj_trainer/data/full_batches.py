@@ -37,6 +37,10 @@ class FullBatches(ABC):
     examples: int
     validation_examples: int
     input_spec: Any
+    exact_inputs = False
+    """Whether each machine gets the same bits, as of text and numbers in files; a picture may be decoded otherwise."""
+    counts = ""
+    """Of records, file by file, where that is known: what workers with the same files agree on."""
     decodes_batches = True
     """Whether the decoder takes a batch of records at once, or one record."""
     _after: Callable[[Any], Any] | None = None

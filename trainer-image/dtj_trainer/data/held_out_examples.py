@@ -119,7 +119,8 @@ class HeldOut:
         """
         self.data = data
         self._origin = origin
-        # A user's dataset is read before the training; of files, the first evaluation is the first reading.
+        # A user's dataset is read before the training. Files are read before it if there are to be checkpoints, else
+        # the first evaluation is the first reading.
         self._first: Digest | None = getattr(data, "validation_digest", None)
         with tf.device("CPU:0"):
             self.variable = tf.Variable(Digest().numbers, trainable=False)
@@ -140,15 +141,20 @@ class HeldOut:
         if self._first is not None:
             self.variable.assign(self._first.numbers)
 
-    def differs_from_checkpoint(self) -> bool:
-        """Whether the variable, just restored, has the digest of other examples. May read them, once."""
+    def differs_from_checkpoint(self, *, saves: bool = False) -> bool:
+        """Whether the variable, just restored, has the digest of other examples. May read them, once.
+
+        Args:
+            saves: whether checkpoints follow, each of which is to hold the digest.
+        """
         saved = Digest.of(self.variable.numpy())
-        if not saved.examples:
-            return False
-        if self._first is None:
+        if self._first is None and (saved.examples or (saves and self.data.validation_examples)):
             self._first = self.reading(batch=BATCH).finish()
-        # Another machine may round inputs in another way.
-        return not self._first.is_in_order_of(saved, inputs_stay=False)
+        if not saved.examples or self._first is None:
+            return False
+        # Another machine may decode a picture, or compute, in another way. It reads the same text and numbers.
+        exact = getattr(self.data, "exact_inputs", False)
+        return not self._first.is_in_order_of(saved, inputs_stay=exact)
 
     def changed(self, where: str = "") -> DataChanged:
         """What to raise.

@@ -170,7 +170,7 @@ def _cached(config: Config, source: Images | RecordFiles) -> FullBatches:
         config.cluster.common_log_level,
         f"data: cache memory: {size / 2**20:.1f} MiB decoded once; every epoch is a permutation of all examples",
     )
-    return Arrays(
+    decoded = Arrays(
         Dataset(
             name=source.name,
             training=_split(source.batched(source.in_order(), 256, full=False)),
@@ -178,6 +178,8 @@ def _cached(config: Config, source: Images | RecordFiles) -> FullBatches:
             classes=source.classes,
         )
     )
+    decoded.exact_inputs, decoded.counts = source.exact_inputs, source.counts
+    return decoded
 
 
 def _decoded_bytes(source: Images | RecordFiles) -> int:

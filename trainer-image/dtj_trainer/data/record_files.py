@@ -39,6 +39,8 @@ class RecordFiles(FullBatches):
     An epoch is the files in an order of its own, read in turn, and then each next record drawn from a window.
     """
 
+    exact_inputs = True
+
     def __init__(
         self,
         reader: Reader,
@@ -57,6 +59,7 @@ class RecordFiles(FullBatches):
         self.name = found.where
         self.classes = survey.classes
         self.examples, self.validation_examples = sum(survey.training), sum(survey.validation)
+        self.counts = str((survey.training, survey.validation))
         self.input_spec = tf.TensorSpec((None, *reader.examples_are.shape), reader.examples_are.dtype)
 
     def epoch(self, epoch: Any, seed: Any) -> Stream:

@@ -110,6 +110,8 @@ def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
     mine = {
         "training examples": str(data.examples),
         "held-out examples": str(data.validation_examples),
+        "classes": ", ".join(data.classes),
+        "counts of files": getattr(data, "counts", ""),
         "inputs": str(data.input_spec),
         "first examples": getattr(data, "order", ""),
     }
@@ -126,6 +128,8 @@ def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
     what = next(what for what in mine if theirs[leader][what] != theirs[other][what])
     if what == "first examples":
         seen = f"{leader} and {other} do not read the same examples in the same order"
+    elif what in ("classes", "counts of files"):
+        seen = f"{leader} and {other} do not have the same {what.replace('counts of ', '')}"
     else:
         seen = f"{leader} has {theirs[leader][what]} {what}, {other} has {theirs[other][what]}"
     raise WorkersDiffer(

@@ -177,6 +177,8 @@ class Encoded:
         self.input_spec = input_spec
         self.order = getattr(texts, "order", "")
         self.weighted = getattr(texts, "weighted", False)
+        self.exact_inputs = getattr(texts, "exact_inputs", False)
+        self.counts = getattr(texts, "counts", "")
 
     def batches(self, *, batch: int, seed: Any, first_step: int = 0, offset: int = 0) -> Stream:
         """See `Source`."""
