@@ -265,6 +265,19 @@ def matches(pattern: str, value: object) -> bool:
     return re.fullmatch(pattern.removeprefix("^").removesuffix("$"), str(value)) is not None
 
 
+def segment_problem(name: str) -> str:
+    """Why a text cannot be the name of any object; empty if it can.
+
+    A server would take an empty name, or ``.``, for the collection that holds the objects: to delete it deletes all of
+    them. The rule is that of Kubernetes (apimachinery, IsValidPathSegmentName).
+    """
+    if not name:
+        return "the name must not be empty: write that of one object"
+    if name in {".", ".."} or "/" in name or "%" in name:
+        return f"\"{name}\" cannot be the name of an object: it must not be '.' or '..', nor hold '/' or '%'"
+    return ""
+
+
 _MAX_NAMESPACE: Final = 63
 
 

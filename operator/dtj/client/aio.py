@@ -99,8 +99,10 @@ class AsyncClient:
         selector: str = "",
         tfjobs: bool = False,
     ) -> tuple[JsonObject, ...]:
-        """The same jobs as the API server has them."""
+        """The same jobs as the API server has them. Raises InvalidRequest for what cannot be a namespace."""
         where = None if all_namespaces else namespace or self.namespace
+        if where is not None:
+            job_names.check_namespace(where)
         found = list(map(decode_object, (await self.gateway.list(JOBS, namespace=where, selector=selector)).items))
         if tfjobs:
             with suppress(NotFound, Forbidden):  # no such kind, or none of this person's
@@ -109,7 +111,10 @@ class AsyncClient:
         return tuple(sorted(found, key=lambda body: Job.from_object(body).key))
 
     async def get(self, name: str, *, namespace: str | None = None) -> Job:
-        """One job; ``tfjob/NAME`` is a TFJob of Kubeflow. Raises NotFound."""
+        """One job; ``tfjob/NAME`` is a TFJob of Kubeflow.
+
+        Raises NotFound, and InvalidRequest where ``name`` cannot be the name of a job, as an empty one or ``.``.
+        """
         return Job.from_object(await job_names.read(self.gateway, name, namespace=namespace or self.namespace))
 
     async def logs(
@@ -350,7 +355,7 @@ class AsyncClient:
             raise InvalidRequest(f"{name}: has ended ({job.status.state}), and cannot be scaled")
         patch: JsonObject = {"metadata": {"uid": job.uid}, "spec": {"replicas": replicas}}
         try:
-            await self.gateway.patch(JOBS, namespace=where, name=name, patch=patch, subresource="scale")
+            await self.gateway.patch(JOBS, namespace=where, name=job.name, patch=patch, subresource="scale")
         except Invalid as error:  # the rules of the CRD know which jobs are elastic, and how far
             raise InvalidRequest(f"{name}: {error.message}") from error
 

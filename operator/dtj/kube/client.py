@@ -224,14 +224,14 @@ class KubeGateway:
         Raises Invalid if the container has not started or does not exist, NotFound if the pod is gone, and
         Unavailable if the connection breaks or is silent for too long.
         """
-        path = PODS.path(namespace, pod, "log")
+        path = PODS.object_path(namespace, pod, "log")
         timeout = _FOLLOW_TIMEOUT if query.follow else _LOG_TIMEOUT
         async with self._stream("get", PODS, path=path, query=query.parameters(), timeout=timeout) as reply:
             async for line in split_lines(reply.content.iter_any()):
                 yield line
 
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
-        path = resource.path(namespace, name)
+        path = resource.object_path(namespace, name)
         return await self._call("get", resource, path=path, namespace=namespace, decode=decode_object)
 
     async def create(
@@ -257,11 +257,11 @@ class KubeGateway:
     async def patch(
         self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
     ) -> JsonObject:
-        path = resource.path(namespace, name, subresource)
+        path = resource.object_path(namespace, name, subresource)
         return await self._patch(resource, path=path, namespace=namespace, patch=patch, decode=decode_object)
 
     async def patch_job_status(self, resource: Resource, *, namespace: str, name: str, patch: JsonObject) -> JobObject:
-        path = resource.path(namespace, name, "status")
+        path = resource.object_path(namespace, name, "status")
         return await self._patch(resource, path=path, namespace=namespace, patch=patch, decode=read_job)
 
     async def _patch(
@@ -293,7 +293,7 @@ class KubeGateway:
         given = {"uid": uid, "resourceVersion": resource_version}
         preconditions: JsonObject = {name: value for name, value in given.items() if value}
         options: JsonObject = {"preconditions": preconditions, "propagationPolicy": propagation}
-        path = resource.path(namespace, name)
+        path = resource.object_path(namespace, name)
         await self._call(
             "delete",
             resource,
@@ -307,7 +307,7 @@ class KubeGateway:
     @asynccontextmanager
     async def dial(self, *, namespace: str, pod: str, port: int) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """A websocket to a port of a pod, in the protocol that :mod:`dtj.kube.port_forward` speaks. Raises ApiError."""
-        path = f"{PODS.path(namespace, pod, 'portforward')}?{urlencode({'ports': port})}"
+        path = f"{PODS.object_path(namespace, pod, 'portforward')}?{urlencode({'ports': port})}"
         headers = {"User-Agent": self._user_agent}
         configuration = self._client.configuration
         try:

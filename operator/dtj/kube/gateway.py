@@ -43,11 +43,25 @@ class Resource:
         """The URL path below which the resource's namespaces lie."""
         return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
 
-    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
-        """The URL path of its objects in a namespace, or in all; with a name, of one of them."""
-        scope = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
-        tail = "".join(f"/{quote(part, safe='')}" for part in (name, subresource) if part)
-        return f"{self.root}{scope}/{self.plural}{tail}"
+    def path(self, namespace: str | None) -> str:
+        """The URL path of its objects in a namespace, or in all. Raises Invalid for what cannot be a namespace."""
+        scope = f"/namespaces/{_segment(namespace, of='namespace')}" if namespace is not None else ""
+        return f"{self.root}{scope}/{self.plural}"
+
+    def object_path(self, namespace: str | None, name: str, subresource: str = "") -> str:
+        """The URL path of one object, or of a part of it such as ``status``. Raises Invalid for what cannot be a name.
+
+        It is never that of a collection, whatever the name: a call that means one object must not reach all of them.
+        """
+        tail = f"/{quote(subresource, safe='')}" if subresource else ""
+        return f"{self.path(namespace)}/{_segment(name, of=self.kind)}{tail}"
+
+
+def _segment(name: str, *, of: str) -> str:
+    """A name as one part of a path: an HTTP library would resolve ``.`` and ``..``, which no escape hides."""
+    if problem := names.segment_problem(name):
+        raise Invalid(f"{of}: {problem}")
+    return quote(name, safe="")
 
 
 JOBS = Resource(names.API_VERSION, names.KIND, names.PLURAL)
@@ -101,7 +115,8 @@ class WatchEvent:
 class Gateway(Protocol):
     """What the engine may ask. Every method raises :class:`dtj.kube.errors.ApiError` or one of its kinds.
 
-    ``namespace=None`` means all namespaces.
+    ``namespace=None`` means all namespaces. A method that is given a ``name`` asks for that object and never for a
+    collection: it raises Invalid, without a call, for a text that cannot be the name of an object.
     """
 
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:

@@ -167,3 +167,13 @@ def test_what_no_terminal_shows_is_no_name_of_a_job(
     capsys: pytest.CaptureFixture[str], command: str, name: str
 ) -> None:
     assert "cannot be the name of a job: use lower-case letters, digits and '-'" in refused([command, name], capsys)
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "logs", "resume", "suspend", "delete", "wait", "tensorboard", "report", "scale"]
+)
+@pytest.mark.parametrize("name", [".", "..", "dtj/.", "dtj/", "dtj/..", "%2e"])
+def test_what_a_server_takes_for_all_jobs_is_no_name_of_one(
+    capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
+    assert "name" in refused([command, name, *(["--replicas=2"] if command == "scale" else [])], capsys)

@@ -203,8 +203,8 @@ class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the 
         is_tfjob = self._tfjobs and kind in _TFJOBS
         if slash and not is_tfjob and kind not in _KINDS:
             self.fail(f'"{value}" is of another kind: write NAME or {names.SHORT_NAME}/NAME', param, ctx)
-        if not name:
-            self.fail("the name of a job must not be empty", param, ctx)
+        if problem := names.segment_problem(name):
+            self.fail(problem, param, ctx)
         if name != one_line(name):
             self.fail(f"{name!a} cannot be the name of a job: use lower-case letters, digits and '-'", param, ctx)
         return f"{tfjob.SINGULAR}/{name}" if is_tfjob else name
