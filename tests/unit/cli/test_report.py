@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import stat
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +39,7 @@ from dtj.local.run_directory import RunDirectory, RunError
 from dtj_launch.logs import JsonFormatter
 from dtj_launch.progress import Progress
 from dtj_trainer.progress_line import progress_fields, progress_line
+from patience import PATIENCE_SECONDS
 from support.commands import Dtj
 from support.job_evidence import (
     HOSTILE,
@@ -341,6 +344,40 @@ def test_the_name_of_a_job_is_no_path(dtj: Dtj, tmp_path: Path, monkeypatch: pyt
 def test_a_page_can_be_written_to_standard_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli(["report", "--run", str(a_run(tmp_path)), "-o", "-"], standalone_mode=False) == 0
     assert re.fullmatch(r"<!doctype html>.*</html>\n", capfd.readouterr().out, re.DOTALL)
+
+
+def test_a_page_that_goes_into_a_pipe_leaves_the_pipe_there(dtj: Dtj, tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    assert dtj("report", "--run", a_run(tmp_path), "-o", pipe).code == 0
+    assert pipe.is_fifo()
+    reader.join(PATIENCE_SECONDS)
+    assert read[0].startswith(b"<!doctype html>")
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["of a file", "of no file yet"])
+def test_a_page_that_is_written_to_a_link_goes_to_its_target(dtj: Dtj, tmp_path: Path, there: bool) -> None:
+    link, target = tmp_path / "link.html", tmp_path / "elsewhere" / "page.html"
+    target.parent.mkdir()
+    if there:
+        target.write_text("before")
+    link.symlink_to(target)
+    assert dtj("report", "--run", a_run(tmp_path), "-o", link).code == 0
+    assert link.is_symlink()
+    assert target.read_text().startswith("<!doctype html>")
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_page_cannot_be_written_to_links_in_a_circle(dtj: Dtj, tmp_path: Path) -> None:
+    link = tmp_path / "link.html"
+    link.symlink_to(link)
+    assert (
+        ": cannot be written: Too many levels of symbolic links"
+        in dtj("report", "--run", a_run(tmp_path), "-o", link).complaint
+    )
+    assert link.is_symlink()
 
 
 def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) -> None:

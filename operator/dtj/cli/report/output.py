@@ -57,11 +57,30 @@ def _report(evidence: Evidence, output: Path | None) -> int:
 
 
 def _replace(file: Path, content: bytes) -> None:
-    """Write the whole file, or leave the old one; readable by its owner only, because logs may hold anything."""
+    """Write the whole file, or leave the old one; readable by its owner only, because logs may hold anything.
+
+    A link stays, and its target is replaced. A device or a pipe stays too, and gets the bytes. Raises OSError.
+    """
     if file == STANDARD_OUTPUT:
         sys.stdout.buffer.write(content)
         sys.stdout.flush()
-        return
+    elif _exists(file) and not file.is_file():  # as root, a file in the place of /dev/null breaks the machine
+        with open(file, "wb") as opened:
+            opened.write(content)
+    else:
+        _replace_regular(Path(os.path.realpath(file)), content)
+
+
+def _exists(file: Path) -> bool:
+    """Raises OSError, also for links in a circle."""
+    try:
+        file.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _replace_regular(file: Path, content: bytes) -> None:
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with open(draft, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:
