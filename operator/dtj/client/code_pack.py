@@ -249,13 +249,13 @@ def _ignored(root: Path) -> _Ignored:
         raise CodeError(f"{file}: byte {error.start} is not UTF-8 text") from error
     for number, line in enumerate(lines, start=1):
         try:
-            GitIgnoreSpec.from_lines([line])
-        except ValueError as error:
+            GitIgnoreSpec.from_lines([line, _without_slash(line)])
+        except (ValueError, re.error) as error:  # pathspec lets those of the expression that it writes pass
             raise CodeError(f'{file}: line {number}: "{line}" is not a pattern as git reads it') from error
 
     def matcher(lines: Sequence[str]) -> Callable[[str, bool], bool]:
         of_files = GitIgnoreSpec.from_lines(lines)
-        of_directories = GitIgnoreSpec.from_lines(re.sub(r"/\s*$", "", line) for line in lines)
+        of_directories = GitIgnoreSpec.from_lines(map(_without_slash, lines))
         return lambda path, is_directory: (of_directories if is_directory else of_files).match_file(path)
 
     ignored, not_needed = matcher([*ALWAYS_IGNORED, *SECRET_FILES, *lines]), matcher([*ALWAYS_IGNORED, *lines])
@@ -266,6 +266,11 @@ def _ignored(root: Path) -> _Ignored:
         return _Reason.NOT_NEEDED if not_needed(path, is_directory) else _Reason.SECRET
 
     return reason
+
+
+def _without_slash(rule: str) -> str:
+    """A rule about directories as one about files."""
+    return re.sub(r"/\s*$", "", rule)
 
 
 def _remedy(files: Iterable[tarfile.TarInfo]) -> str:

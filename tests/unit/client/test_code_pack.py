@@ -302,7 +302,13 @@ def test_a_name_that_is_not_text_is_packed_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"a\n!\n", 'line 2: "!" is not a pattern as git reads it'), (b"a\n\xff", "byte 2 is not UTF-8 text")],
+    [
+        (b"a\n!\n", 'line 2: "!" is not a pattern as git reads it'),
+        (b"a\nb[z-a]\n", 'line 2: "b[z-a]" is not a pattern as git reads it'),
+        (b"a\n[z-a]/\n", 'line 2: "[z-a]/" is not a pattern as git reads it'),
+        (b"a\n!/\n", 'line 2: "!/" is not a pattern as git reads it'),
+        (b"a\n\xff", "byte 2 is not UTF-8 text"),
+    ],
 )
 def test_a_dtjignore_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, words: str) -> None:
     source = folder(tmp_path, "a.py")
