@@ -120,3 +120,15 @@ def test_a_page_without_curves_says_where_they_are() -> None:
     assert "dtj tensorboard digits shows them" in missing
     assert "tensorboard --logdir=FOLDER" in render_page(replace(known, on_this_machine=True))
     assert "curves" not in render_page(replace(known, scalars=scalars("loss", 2, 1))).partition("<h2>Not here")[2]
+
+
+@pytest.mark.parametrize("zone", ["", "Z", "+00:00"])
+def test_a_time_without_a_zone_in_a_metrics_file_is_utc(zone: str) -> None:
+    lines = [
+        f'{{"step": {step}, "metrics": {{"loss": 1}}, "time": "{moment(step):%Y-%m-%dT%H:%M:%S}{zone}"}}'
+        for step in (2, 1)
+    ]
+    found = scalars_in(["\n".join(lines)])
+    assert [(each.step, each.at) for each in found] == [(1, moment(1)), (2, moment(2))]
+    (loss,) = curves(found, [moment(1.5)])
+    assert loss.restarts == (1,)

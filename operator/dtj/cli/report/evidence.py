@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -158,9 +158,16 @@ class _JsonLine(msgspec.Struct):
 
 
 def scalars_in(metrics: Iterable[str]) -> tuple[Scalar, ...]:
-    """What is in the texts of metrics files, by time. A line that is none is left out: one may be half written."""
+    """What is in the texts of metrics files, by time. A line that is none is left out: one may be half written.
+
+    A time without a zone, as of a program of the user's own, is taken as UTC.
+    """
     lines = (_read(line, _Measured) for text in metrics for line in text.splitlines())
-    return _by_time(scalar for line in lines if line is not None for scalar in line.scalars(line.time))
+    return _by_time(scalar for line in lines if line is not None for scalar in line.scalars(_aware(line.time)))
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def scalars_of(logs: Iterable[Log]) -> tuple[Scalar, ...]:
