@@ -65,8 +65,16 @@ _LONGEST_NAME: Final = 255
 """What a file system takes, and what a name of Kubernetes may have at most."""
 
 
+_SELECTOR: Final = re.compile(r"--selector|-A?l")
+"""The option whose value is no name, but any number of conditions on labels."""
+
+_WITH_SELECTOR: Final = re.compile(r"--selector=|-A?l.")
+
+
 def _refuse_long(args: Sequence[str]) -> None:
     for before, argument in pairwise(args):
+        if _SELECTOR.fullmatch(before) or _WITH_SELECTOR.match(argument):
+            continue
         option, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
         longest = max(len(os.fsencode(part)) for part in value.split("/"))
         if longest > _LONGEST_NAME:

@@ -11,6 +11,7 @@ import pytest
 from dtj.cli.common.options import Duration, NamespaceName, WholeNumber
 from dtj.cli.common.terminal import show_error
 from dtj.cli.main import cli
+from support.commands import Dtj
 from support.kubeconfigs import kubeconfig
 
 
@@ -159,6 +160,14 @@ def test_an_argument_that_is_empty_or_that_no_file_system_takes_is_refused(
 ) -> None:
     assert refused(shlex.split(command), capsys) == line
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["-l {}", "-l{}", "-Al {}", "--selector {}", "--selector={}"])
+def test_a_selector_of_labels_may_be_longer_than_any_name(dtj: Dtj, option: str) -> None:
+    selector = f"team in ({','.join(f'team-{number}' for number in range(100))})"
+    done = dtj("list", *(word.format(selector) for word in option.split()))
+    assert (done.code, done.err.count("\n")) == (4, 1)
+    assert done.err.startswith("the cluster does not answer")
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "resume", "suspend", "delete", "wait", "tensorboard", "report"])
