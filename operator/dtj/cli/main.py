@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import logging
 import os
 import re
@@ -244,6 +245,7 @@ the CPU time of ``dtj explain``."""
 def main() -> NoReturn:
     """Run the command line, and leave with one of :class:`~dtj.cli.common.terminal.Exit`."""
     logging.lastResort = SafeHandler(logging.WARNING)
+    _replace_what_cannot_be_encoded()
     gc.set_threshold(_ALLOCATIONS_TO_A_COLLECTION)
     try:
         code = cli.main(prog_name=_program(Path(sys.argv[0])), complete_var=VARIABLE, standalone_mode=False)
@@ -260,6 +262,13 @@ def main() -> NoReturn:
         traceback.print_exc()
         code = Exit.DEFECT
     sys.exit(code)
+
+
+def _replace_what_cannot_be_encoded() -> None:
+    """A terminal of another encoding than UTF-8 gets ``?`` for a character that it lacks, and no traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def _program(file: Path) -> str:

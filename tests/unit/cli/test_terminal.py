@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -274,3 +276,15 @@ def test_a_warning_of_a_library_is_one_line(capfd: pytest.CaptureFixture[str]) -
     shown = capfd.readouterr().err
     assert acted(shown) == ""
     assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp437"])
+def test_a_terminal_that_lacks_a_character_gets_a_question_mark_for_it(encoding: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dtj", "logs", "--help"],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=True,
+    )
+    assert b"chief, worker, ps, ?" in done.stdout
+    assert done.stderr == b""
