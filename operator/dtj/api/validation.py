@@ -73,7 +73,7 @@ def _metadata_name(metadata: JsonObject) -> Iterator[Violation]:
     if name is None and metadata.get("generateName") is not None:
         words = "Required value: write a name; only kubectl create can make one from generateName"
     elif name is None or name == "":
-        words = "Required value: name or generateName is required"
+        words = "Required value: write a name"
     else:
         words = _not_text(name)
     yield Violation("metadata.name", words)

@@ -111,7 +111,8 @@ def test_a_file_without_a_job_next_to_one_with_a_job_is_left_alone(dtj: Dtj, tmp
                 (True, "must be text, but YAML reads true here: put the value in quotes"),
                 (1.5, "must be text, but YAML reads 1.5 here: put the value in quotes"),
                 (["a"], "must be text, not a list"),
-                ("", "Required value: name or generateName is required"),
+                ("", "Required value: write a name\n"),
+                (None, "Required value: write a name\n"),
             )
         ),
         *(
