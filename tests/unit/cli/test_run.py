@@ -20,6 +20,7 @@ from dtj.cli.main import cli
 from dtj.local import machine, run_directory
 from dtj.local.run_directory import RunDirectory
 from patience import PATIENCE_SECONDS
+from support.launched import SOURCE
 from support.local_runs import LocalCommand, fake_trainer, marked_processes, python_job, write
 from support.waiting import eventually
 
@@ -94,10 +95,17 @@ def test_a_run_that_fails_names_the_replica_its_code_and_its_last_line(dtj: Comm
 
 
 def test_a_trainer_that_refuses_its_arguments_ends_the_run_as_bad_input(dtj: CommandLine) -> None:
-    code = "import sys; print('--dataset=digitz: no such data set'); sys.exit(2)"
-    done = dtj.run(write(dtj.folder, dtj.job(code)))
-    assert done.returncode == 2
-    assert "               --dataset=digitz: no such data set\n" in done.stdout
+    variable: JsonObject = {"name": "PYTHONPATH", "value": str(SOURCE)}
+    container: JsonObject = {"name": "trainer", "image": "i", "args": ["--epochz=3"], "env": [variable]}
+    done = dtj.run(write(dtj.folder, manifest("tiny", template={"spec": {"containers": [container]}})))
+    assert done.returncode == 2, done.stdout
+    assert "               unrecognized arguments: --epochz; see --help\n" in done.stdout
+
+
+def test_a_program_of_the_users_own_that_exits_with_2_has_failed(dtj: CommandLine) -> None:
+    done = dtj.run(write(dtj.folder, dtj.job("import sys; print('no such table'); sys.exit(2)")))
+    assert done.returncode == 1
+    assert "               no such table\n" in done.stdout
 
 
 def test_several_documents_run_in_order_up_to_the_first_that_fails(dtj: CommandLine) -> None:

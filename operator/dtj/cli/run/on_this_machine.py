@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import yaml
 
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Label
 from dtj.cli.common.console import Console, Screen, Text
 from dtj.cli.common.formatting import listed, shown_path
 from dtj.cli.common.job_view import strategy_words
@@ -39,6 +41,8 @@ from dtj.local.run_directory import RunDirectory, RunIsActive
 from dtj.local.runner import End, FinishedRun, LocalRun
 from dtj.local.trainer import NoTrainer, Trainer, find_trainer
 from dtj.local.view import RunView
+
+_ROLE: Final = ("metadata", "labels", Label.ROLE)
 
 
 class Refused(Exception):
@@ -132,7 +136,7 @@ async def _follow(
                 ended = await running.run(shown.show)
     except NoFreePort as error:
         raise Refused(f"{manifest.document.title}: {error}") from error
-    return ended, _exit_code(ended, stop_signals)
+    return ended, _exit_code(ended, stop_signals, manifest)
 
 
 def _again(manifest: Manifest, options: Options) -> tuple[str, ...]:
@@ -182,7 +186,7 @@ class _StopSignals:
         self._running.stop()
 
 
-def _exit_code(ended: FinishedRun, stop_signals: _StopSignals) -> int:
+def _exit_code(ended: FinishedRun, stop_signals: _StopSignals, manifest: Manifest) -> int:
     match ended.end:
         case End.SUCCEEDED:
             return Exit.OK
@@ -191,9 +195,16 @@ def _exit_code(ended: FinishedRun, stop_signals: _StopSignals) -> int:
         case End.STOPPED:
             return stop_signals.exit_code
         case End.FAILED:
-            # A trainer that refuses its arguments says so with the code that we use for that too.
             cause = ended.status.root_cause
-            return Exit.USAGE if cause is not None and cause.exit_code == Exit.USAGE else Exit.FAILED
+            refused = cause is not None and cause.exit_code == Exit.USAGE and not _has_own_command(manifest, cause.role)
+            return Exit.USAGE if refused else Exit.FAILED
+
+
+def _has_own_command(manifest: Manifest, role: str) -> bool:
+    """Whether the replicas of a role run another program than the trainer, which says with the code 2 that it refuses
+    its arguments: in others it may mean anything."""
+    pods = first_pods(manifest.job, manifest.spec, platform=Platform(inline_addresses=None))
+    return any(main_container_of(pod).get("command") for pod in pods if dig(pod, *_ROLE) == role)
 
 
 def _check_memory(manifest: Manifest) -> None:
