@@ -116,7 +116,7 @@ class Gateway(Protocol):
     """What the engine may ask. Every method raises :class:`dtj.kube.errors.ApiError` or one of its kinds.
 
     ``namespace=None`` means all namespaces. A method that is given a ``name`` asks for that object and never for a
-    collection: it raises Invalid, without a call, for a text that cannot be the name of an object.
+    collection, whatever the name is: nothing but an error comes of a text that cannot be one.
     """
 
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
