@@ -81,7 +81,7 @@ class Judged:
         first = max(1, rows // 3)
         parts = (slice(0, rows), slice(0, first), slice(first, rows))
         whole, *each = (_gained(metric, part_of(values, part)) for part in parts)
-        adds_up = rows > 1 and all(map(is_sum, whole, *each))
+        adds_up = rows > 1 and _begins_at_zero(metric) and all(map(is_sum, whole, *each))
         self.metrics[metric] = adds_up and self.metrics.get(metric, True)
 
     def _measure(self, judged: Any, *values: Any) -> None:
@@ -129,6 +129,14 @@ def _gained(metric: Any, values: tuple[Any, Any, Any]) -> list[Any]:
     with keras.StatelessScope(state_mapping=zeros) as scope:
         metric.update_state(y_true, y_pred, sample_weight=sample_weight)
         return [np.asarray(scope.get_current_value(variable), np.float64) for variable in metric.variables]
+
+
+def _begins_at_zero(metric: Any) -> bool:
+    """Whether replicas that have seen nothing add nothing."""
+    with keras.StatelessScope() as scope:
+        metric.reset_state()
+        begun = [scope.get_current_value(variable) for variable in metric.variables]
+    return not any(np.any(value) for value in begun if value is not None)
 
 
 def is_of_keras(metric: Any) -> bool:

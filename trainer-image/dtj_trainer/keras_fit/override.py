@@ -25,7 +25,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 import keras
 import tensorflow as tf
@@ -155,15 +155,14 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
         return
     adoption.check_keeps_nothing_of_batches(model)
     if iterator is not None:
+        # To read a batch would take it from a generator, and put a shuffle one epoch further on.
         data_batch = _specification(iterator)
         if data_batch is None:
             data_batch = tree.map_structure(lambda value: _local(strategy, value), next(iter(iterator))[2].__next__())
             iterator.reset()
     adopt(strategy, owners_of(model))
     adoption.build(model, strategy, data_batch)
-    _data[model] = tree.map_structure(
-        lambda one: tf.TensorSpec(one.shape, one.dtype) if isinstance(one, tf.Tensor) else one, data_batch
-    )
+    _judged_by_data.add(model)
     unsynchronized = [layer for layer in batch_normalizations(model) if not layer.synchronized]
     synchronize_batch_normalization(model)
     _tell(strategy, unsynchronized)
@@ -192,19 +191,16 @@ def _tell(strategy: Any, unsynchronized: list[Any]) -> None:
 
 
 def _specification(iterator: Any) -> Any:
-    """The data as tensors of one replica without values; None where only a batch shows their shapes."""
-    known = True
-
-    def of_replica(spec: Any) -> Any:
-        nonlocal known
-        spec = getattr(spec, "_value_specs", (spec,))[0]
-        if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None or None in spec.shape[1:].as_list():
-            known = False
-            return spec
-        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank else spec
-
-    specification = tree.map_structure(of_replica, iterator._distributed_dataset.element_spec)
-    return specification if known else None
+    """The data as tensors of one replica without values; None where only a batch shows how many axes they have."""
+    specs = tree.map_structure(
+        lambda spec: getattr(spec, "_value_specs", (spec,))[0], iterator._distributed_dataset.element_spec
+    )
+    for one in tree.flatten(specs):
+        if not isinstance(one, tf.TensorSpec | tf.RaggedTensorSpec) or one.shape.rank is None:
+            return None
+    return tree.map_structure(
+        lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank else spec, specs
+    )
 
 
 def _local(strategy: Any, value: Any) -> Any:
@@ -325,7 +321,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             known: tf.function(taken, reduce_retracing=True, autograph=False) for known, taken in of_data.items()
         }
 
-    judges = step_function in (model.train_step, model.test_step) and model in _data
+    judges = step_function in (model.train_step, model.test_step) and model in _judged_by_data
     # Steps, and the number of them after which the next batch is looked at; None: no more.
     taken: int = 0
     look_at: int | None = 0
@@ -459,8 +455,8 @@ def _means(strategy: Any, outputs: Any, *, by_replica: bool) -> Any:
     return (means, parts[-1]) if by_replica else means
 
 
-_data: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""What each model was built for."""
+_judged_by_data: WeakSet[Any] = WeakSet()
+"""The models that were built for data."""
 
 
 def _overwrite_model_variables_with_average_value(original: Any, optimizer: Any, weights: Any) -> None:

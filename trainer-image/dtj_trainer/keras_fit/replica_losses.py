@@ -382,12 +382,15 @@ def update_metrics(original: Any, metrics: Any, y_true: Any, y_pred: Any, sample
 
 def _update_by_all(metric: Any, values: tuple[Any, Any, Any]) -> None:
     y_true, y_pred, sample_weight = Whole(here.present).gathered(values)
-    before = [(variable, tf.convert_to_tensor(variable.value)) for variable in metric.variables]
+    # All that the metric keeps is the first replica's: also what it began with, of which each has a part.
+    kept = [tf.convert_to_tensor(variable.value) for variable in metric.variables]
+    kept = tf.distribute.get_replica_context().all_reduce("SUM", kept) if kept else []
+    before = list(zip(metric.variables, kept, strict=True))
     with alone(), keras.StatelessScope(state_mapping=before) as scope:
         metric.update_state(y_true, y_pred, sample_weight=sample_weight)
     first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
     for variable, value in before:
-        variable.assign(tf.where(first, scope.get_current_value(variable), value))
+        variable.assign(tf.where(first, scope.get_current_value(variable), tf.zeros_like(value)))
     here.once_a_batch = [*here.once_a_batch, metric]
 
 

@@ -68,6 +68,8 @@ class Results:
             source = next((one for noted, one in self._noted if noted is value), None)
             if source is not None:
                 self._metrics[place] = source
+            # A step may return a variable, such as the learning rate, and a number of Python's.
+            value = _as_float(value if tf.is_tensor(value) else tf.convert_to_tensor(value))
             if source is not None or here.model is None or not _is_number(value):
                 return value
             parts = self.parts.get(place, Parts.NONE)
@@ -110,6 +112,7 @@ def update_mean(original: Callable[..., Any], metric: Any, values: Any, sample_w
         mean, size = tf.reduce_mean(values), tf.cast(tf.size(values), values.dtype)
         values = tf.math.divide_no_nan(mean, here.share) if here.of_all else mean * of_whole(size)
         return original(metric, values, sample_weight)
+    values = _as_float(values)
     of_function = isinstance(metric, keras.metrics.MeanMetricWrapper)
     if here.share is None or here.by_batch or not (of_function or here.model is not None):
         return original(metric, values, sample_weight)
@@ -127,6 +130,12 @@ def update_mean(original: Callable[..., Any], metric: Any, values: Any, sample_w
     # A weight counts this replica's examples.
     weighs = sample_weight is None and of_function
     return original(metric, _weighed(values) if weighs else values, sample_weight)
+
+
+def _as_float(value: Any) -> Any:
+    """A count as a number that replicas may have parts of; all else as it is."""
+    value = tf.convert_to_tensor(value) if isinstance(value, keras.Variable) else value
+    return tf.cast(value, tf.float32) if tf.is_tensor(value) and value.dtype.is_integer else value
 
 
 def _is_number(value: Any) -> bool:

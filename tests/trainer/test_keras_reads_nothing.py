@@ -1,0 +1,58 @@
+"""To build a model for `fit` reads no batch: all that a generator gives is trained on, in the order of a shuffle."""
+
+import re
+from pathlib import Path
+
+from trainer.cluster import ran
+
+SCRIPT = """
+import contextlib, keras, numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope
+x = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
+
+def of_many_lengths():
+    r = np.random.default_rng(1)
+    for number in range(12):
+        a = r.normal(size=(6, 3 + number * 5 % 7, 4)).astype("float32")
+        yield a, a.sum((1, 2))[:, None]
+
+class Draws(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.r = np.random.default_rng(2)
+    def __len__(self):
+        return 9
+    def __getitem__(self, number):
+        a = self.r.normal(size=(6, 3 + number % 4, 4)).astype("float32")
+        return a, a.sum((1, 2))[:, None]
+
+def series():
+    return keras.utils.timeseries_dataset_from_array(x, x[:, :1], 5, batch_size=7, shuffle=True, seed=3)
+
+def padded():
+    def line(n):
+        return tf.ones((n % 5 + 1, 4)) * tf.cast(n, "float32"), tf.cast(n, "float32")
+    return tf.data.Dataset.range(2, 22).map(line).shuffle(20, seed=4).padded_batch(6)
+
+def trained(scope, data):
+    keras.utils.set_random_seed(0)
+    with scope():
+        m = keras.Sequential([keras.Input((None, 4)), keras.layers.LSTM(3), keras.layers.Dense(1)])
+        m.compile(keras.optimizers.SGD(1e-3), "mse")
+    losses = m.fit(data, epochs=2 if not hasattr(data, "send") else 1, shuffle=False, verbose=0).history["loss"]
+    return np.concatenate([losses, *map(np.ravel, m.get_weights())])
+
+for make in (of_many_lengths, Draws, series, padded):
+    plain, adapted = trained(contextlib.nullcontext, make()), trained(mirrored, make())
+    print(make.__name__, "differs by", f"{np.max(np.abs(plain - adapted) / np.maximum(1, np.abs(plain))):.1e}")
+"""
+
+
+def test_data_of_sizes_that_only_a_batch_shows_are_all_trained_on_in_their_order(folder: Path) -> None:
+    log = ran(folder, script=SCRIPT, imported=True)["worker-0"].log
+    differences = {name: float(value) for name, value in re.findall(r"^(\w+) differs by (\S+)$", log, re.M)}
+    assert sorted(differences) == ["Draws", "of_many_lengths", "padded", "series"]
+    assert max(differences.values()) < 5e-6, differences

@@ -1,0 +1,71 @@
+"""What a step of the user's own returns, and metrics that do not begin at 0, are those of the whole batch."""
+
+import re
+from pathlib import Path
+
+from trainer.cluster import ran
+
+SCRIPT = """
+import contextlib, keras, numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope
+x = np.random.default_rng(0).normal(size=(45, 4)).astype("float32")
+y = np.tanh(x[:, :3])
+
+class Least(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__(name="least")
+        self.least = self.add_variable((), "ones", name="least")
+    def update_state(self, y, p, sample_weight=None):
+        self.least.assign(tf.minimum(self.least, tf.reduce_min(tf.abs(y - p))))
+    def result(self):
+        return self.least
+    def reset_state(self):
+        self.least.assign(1e9)
+
+class Moving(Least):
+    def __init__(self):
+        super().__init__()
+        self.name = "moving"
+    def update_state(self, y, p, sample_weight=None):
+        self.least.assign(0.9 * self.least + 0.1 * tf.reduce_mean(tf.abs(y - p)))
+    def reset_state(self):
+        self.least.assign(1.0)
+
+class Own(keras.Sequential):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            p = self(x, training=True)
+            loss = tf.reduce_mean(tf.square(y - p))
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables))
+        right = tf.reduce_sum(tf.cast((y > 0) == (p > 0), "int32"))
+        self.count.update_state(right)
+        return {"loss": loss, "rate": self.optimizer.learning_rate, "taken": self.optimizer.iterations, "beta": 0.5,
+                "examples": tf.shape(x)[0], "right": right, "count": self.count.result()}
+
+def history(scope, kind, **compiled):
+    keras.utils.set_random_seed(0)
+    with scope():
+        m = kind([keras.Input((4,)), keras.layers.Dense(3)])
+        m.count = keras.metrics.Mean(name="count")
+        m.compile("sgd", "mse", **{name: make() for name, make in compiled.items()})
+    return m.fit(x, y, batch_size=13, epochs=2, shuffle=False, verbose=0).history
+
+for kind, compiled in ((Own, {}), (keras.Sequential, {"metrics": lambda: [Least(), Moving()]})):
+    plain, adapted = (history(scope, kind, **compiled) for scope in (contextlib.nullcontext, mirrored))
+    for name in plain:
+        off = np.max(np.abs(np.subtract(plain[name], adapted[name])) / np.maximum(1, np.abs(plain[name])))
+        print(f"{kind.__name__}:{name} differs by {off:.1e}")
+"""
+
+
+def test_numbers_of_all_kinds_are_those_of_one_device(folder: Path) -> None:
+    log = ran(folder, script=SCRIPT, imported=True)["worker-0"].log
+    differences = {name: float(value) for name, value in re.findall(r"^(\S+) differs by (\S+)$", log, re.M)}
+    own = ["beta", "count", "examples", "loss", "rate", "right", "taken"]
+    metrics = ["count", "least", "loss", "moving"]
+    assert sorted(differences) == [*(f"Own:{name}" for name in own), *(f"Sequential:{name}" for name in metrics)]
+    assert max(differences.values()) < 5e-6, differences
