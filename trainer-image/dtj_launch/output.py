@@ -17,7 +17,7 @@ from .logs import LogOptions
 log = logging.getLogger(__name__)
 
 _MESSAGE_BYTES = 4096
-"""What Kubernetes takes of a termination message."""
+"""What Kubernetes takes of a termination message: of a longer one, the end."""
 
 
 def write(sink: int, text: bytes) -> None:
@@ -67,12 +67,17 @@ class TerminationMessage:
         return {}
 
     def leave(self, text: str) -> None:
-        """Writes them, unless the program has written its own."""
+        """Writes them, unless the program has written its own.
+
+        The end of words that are too long is left out: the beginning says whether a restart can help.
+        """
         if not self._there or not text:
             return
         try:
             with open(self._path, "ab") as file:
                 if file.tell() == 0:
-                    file.write(text.encode(errors="replace")[-_MESSAGE_BYTES + 1 :] + b"\n")
+                    # In whole characters.
+                    words = text.encode(errors="replace")[: _MESSAGE_BYTES - 1].decode(errors="ignore")
+                    file.write(words.encode() + b"\n")
         except OSError as error:
             log.warning(f"last words not written to {self._path}: {error.strerror}")

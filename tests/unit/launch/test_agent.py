@@ -237,3 +237,12 @@ def test_only_an_object_in_the_last_line_of_the_last_words_says_that_replicas_di
     (tmp_path / "words").write_text(words)
     assert TerminationMessage(str(tmp_path / "words")).corrupt == found
     assert TerminationMessage(str(tmp_path / "none")).corrupt == {}
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "語"])
+def test_words_that_are_too_long_keep_their_beginning(tmp_path: Path, letter: str) -> None:
+    path = tmp_path / "words"
+    TerminationMessage(str(path)).leave(f"{NO_RESTART_HELPS}\n{5000 * letter}")
+    assert 4090 < path.stat().st_size <= 4096
+    assert path.read_text().startswith(f"{NO_RESTART_HELPS}\n{letter}")
+    assert path.read_text().endswith(f"{letter}\n")

@@ -89,6 +89,24 @@ def test_each_end_has_its_exit_code_and_its_last_words_as_the_operator_reads_the
     assert final == (body in FINAL)
 
 
+@pytest.mark.parametrize("letter", ["x", "ü", "語", "🙂"])
+def test_kubernetes_takes_all_of_the_last_words_also_where_an_error_is_too_long(tmp_path: Path, letter: str) -> None:
+    error = f"UsageError('data: ' + 5000 * {letter!r})"
+    code = f"""
+        from dtj_trainer.process.ending import ProcessEnd
+        from dtj_trainer.errors import UsageError
+        with ProcessEnd():
+            raise {error}
+        """
+    assert finished(tmp_path, code)[0] == 2
+    written = (tmp_path / "words").read_bytes()
+    assert 4090 < len(written) <= 4096
+    message, final = last_words(written.decode(), 2)
+    assert final
+    assert message.startswith(f"data: {letter}")
+    assert message.endswith(f"{letter}\n")
+
+
 @pytest.mark.parametrize(
     ("error", "passes"),
     [
