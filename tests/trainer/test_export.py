@@ -297,6 +297,47 @@ def test_ragged_inputs_are_served_one_example_at_a_time_so_that_no_padding_count
         served(inputs=tf.constant([[1.0, 2.0, 6.0], [4.0, 0.0, 0.0]]))
 
 
+@pytest.mark.parametrize("names", [("wide", "narrow"), ("inputs_0", "inputs_1")], ids=str)
+def test_a_tflite_model_takes_each_of_several_inputs_by_its_name(tmp_path: Path, names: tuple[str, str]) -> None:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from dtj_trainer.export import tflite
+    from dtj_trainer.export.saved_model import Serving, save
+
+    wide, narrow = keras.Input((3,), name=names[0]), keras.Input((2,), name=names[1])
+    outputs = keras.layers.Dense(1)(keras.layers.Concatenate()([wide, narrow]))
+    specs = (tf.TensorSpec((None, 3), tf.float32), tf.TensorSpec((None, 2), tf.float32))
+    if names[0] == "wide":
+        model, spec = keras.Model(dict(zip(names, (wide, narrow), strict=True)), outputs), dict(zip(names, specs, strict=True))
+    else:
+        model, spec = keras.Model([wide, narrow], outputs), specs
+    path = save(model, Serving(answer=lambda outputs: {"outputs": outputs}), spec, tmp_path, job="several")
+    assert tflite.convert(path, tmp_path / "model.tflite") is None
+    given = dict(zip(names, (np.ones((4, 3), np.float32), np.full((4, 2), 2, np.float32)), strict=True))
+    lite = tf.lite.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner("serving_default")
+    wanted = tf.saved_model.load(str(path)).signatures["serving_default"](**given)["outputs"]
+    np.testing.assert_allclose(lite(**given)["outputs"], wanted, rtol=1e-5)
+
+
+def test_a_tflite_model_of_several_inputs_that_takes_one_example_names_each(tmp_path: Path) -> None:
+    import keras
+    import tensorflow as tf
+
+    from dtj_trainer.export import tflite
+    from dtj_trainer.export.saved_model import Serving, save
+
+    layers = keras.layers
+    rows, number = keras.Input((5, 2), name="rows"), keras.Input((1,), name="number")
+    outputs = layers.Dense(1)(layers.Concatenate()([layers.LSTM(3)(rows), number]))
+    model = keras.Model({"rows": rows, "number": number}, outputs)
+    spec = {"rows": tf.TensorSpec((None, 5, 2), tf.float32), "number": tf.TensorSpec((None, 1), tf.float32)}
+    path = save(model, Serving(answer=lambda outputs: {"outputs": outputs}), spec, tmp_path, job="rows")
+    note = tflite.convert(path, tmp_path / "model.tflite")
+    assert note == "takes one example at a time, number float32 [1, 1], rows float32 [1, 5, 2]"
+
+
 @pytest.mark.parametrize("place", ["saved_model.save", "rename"])
 def test_a_model_that_finds_no_room_is_one_line_and_no_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

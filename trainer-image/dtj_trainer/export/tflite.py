@@ -1,6 +1,7 @@
 """A SavedModel as a TFLite model for phones and small machines. Imports TensorFlow."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def convert(saved_model: Path, target: Path) -> str | None:
     """
     loaded = tf.saved_model.load(str(saved_model))
     serve, one = (loaded.signatures.get(name) for name in (SIGNATURE, ONE_EXAMPLE))
-    if _spec(serve).dtype != tf.string:
+    if all(spec.dtype != tf.string for spec in _specs(serve).values()):
         try:
             _write(loaded, serve, target)
             return None
@@ -40,8 +41,7 @@ def convert(saved_model: Path, target: Path) -> str | None:
             raise ValueError("the model reads text, for which TFLite has no operations; export it again")
         note = f" of numbers of words, not text: see {EXTRAS}/vocabulary.txt and docs/export.md"
     _write(loaded, one, target)
-    spec = _spec(one)
-    return f"takes one example at a time, {spec.dtype.name} {spec.shape.as_list()}{note}"
+    return f"takes one example at a time, {_described(_specs(one))}{note}"
 
 
 def _write(loaded: Any, serve: Any, target: Path) -> None:
@@ -56,8 +56,16 @@ def _write(loaded: Any, serve: Any, target: Path) -> None:
     target.write_bytes(content)
 
 
-def _spec(serve: Any) -> Any:
-    return serve.structured_input_signature[1][INPUT]
+def _specs(serve: Any) -> Mapping[str, Any]:
+    """The tf.TensorSpec of each input, by its name: a model of several has no `inputs`."""
+    specs: Mapping[str, Any] = serve.structured_input_signature[1]
+    return specs
+
+
+def _described(specs: Mapping[str, Any]) -> str:
+    """`float32 [1, 8, 8, 1]`, or each of several inputs after its name."""
+    texts = {name: f"{spec.dtype.name} {spec.shape.as_list()}" for name, spec in specs.items()}
+    return texts[INPUT] if list(texts) == [INPUT] else ", ".join(f"{name} {text}" for name, text in texts.items())
 
 
 def _why(text: str) -> str:
@@ -69,9 +77,10 @@ def _why(text: str) -> str:
 
 def _check(content: bytes, serve: Any) -> None:
     """That the converted model answers what the SavedModel does: a conversion can lose weights without a word."""
-    inputs = _example(_spec(serve))
+    inputs = {name: _example(spec) for name, spec in _specs(serve).items()}
     runner = tf.lite.Interpreter(model_content=content).get_signature_runner(SIGNATURE)
-    answers, wanted = runner(**{INPUT: inputs}), serve(**{INPUT: tf.constant(inputs)})
+    answers = runner(**inputs)
+    wanted = serve(**{name: tf.constant(value) for name, value in inputs.items()})
     for name, value in wanted.items():
         # Whole numbers are often the place of a maximum, which rounding may move.
         if value.dtype.is_floating and not np.allclose(answers[name], value, rtol=_TOLERANCE, atol=_TOLERANCE):
