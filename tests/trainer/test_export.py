@@ -310,7 +310,10 @@ def test_a_tflite_model_takes_each_of_several_inputs_by_its_name(tmp_path: Path,
     outputs = keras.layers.Dense(1)(keras.layers.Concatenate()([wide, narrow]))
     specs = (tf.TensorSpec((None, 3), tf.float32), tf.TensorSpec((None, 2), tf.float32))
     if names[0] == "wide":
-        model, spec = keras.Model(dict(zip(names, (wide, narrow), strict=True)), outputs), dict(zip(names, specs, strict=True))
+        model, spec = (
+            keras.Model(dict(zip(names, (wide, narrow), strict=True)), outputs),
+            dict(zip(names, specs, strict=True)),
+        )
     else:
         model, spec = keras.Model([wide, narrow], outputs), specs
     path = save(model, Serving(answer=lambda outputs: {"outputs": outputs}), spec, tmp_path, job="several")

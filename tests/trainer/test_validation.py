@@ -147,6 +147,47 @@ def test_the_best_step_survives_a_restart_and_is_exported(
     assert kept == [best, 57, 60]
 
 
+NO_ROOM_FOR_A_WHILE = """
+import os
+import pathlib
+
+class Moves:
+    every_steps = 3
+    place, aside = pathlib.Path("checkpoints"), pathlib.Path("aside")
+
+    def __call__(self, step, metrics, model):
+        if os.environ["DTJ_INDEX"] != "0":
+            return
+        if step == 6:
+            self.place.rename(self.aside)
+            self.place.write_text("")
+        if step == 9:
+            self.place.unlink()
+            self.aside.rename(self.place)
+
+def actions():
+    return [Moves()]
+"""
+
+
+@pytest.mark.parametrize(("strategy", "roles"), [("OneDevice", ONE), WORKERS])
+def test_a_best_step_that_cannot_be_saved_is_one_warning_and_the_next_one_is(
+    folder: Path, strategy: str, roles: Mapping[str, int]
+) -> None:
+    arguments = [*OVERFITS, *KEEPS, "--epochs=4", "--model=overfits:build", "--actions=moves:actions"]
+    environ = {**HERE, "PYTHONPATH": f"{folder}:{HERE['PYTHONPATH']}"}
+    files = {"moves.py": NO_ROOM_FOR_A_WHILE}
+    job = ran(folder, strategy=strategy, roles=roles, arguments=arguments, environ=environ, files=files)
+    lines = job["worker-0"].log.splitlines()
+    (warning,) = [line for line in lines if "step 6 cannot be saved" in line]
+    assert "ckpt-3 stays" in warning
+    assert warning.endswith("; the training goes on and tries again")
+    assert [line for line in lines if line.startswith("validation: step 6/12") and "best so far, but not saved" in line]
+    best = json.loads((job.checkpoints / "validation.json").read_text())["best"]["step"]
+    assert job.result["bestStep"] == best
+    assert best in (9, 12)
+
+
 DAMAGES_THE_BEST = """
 import json
 import pathlib

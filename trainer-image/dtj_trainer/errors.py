@@ -93,6 +93,10 @@ class PeerLost(TrainerError):
     exit_code = ExitCode.PEER_LOST
 
 
+class LeaderCannotSave(PeerLost):
+    """Of tasks that save together, the leader cannot: it is the cause, and this task is not."""
+
+
 class Terminated(TrainerError):
     """Asked to stop where there was nothing to save."""
 

@@ -26,6 +26,7 @@ from dtj_trainer.config.nonfinite import last_words, on_which, workers_of
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import KEY_VALUE_SECONDS, Vote, of_each_replica
 from dtj_trainer.errors import (
+    LeaderCannotSave,
     NotFinite,
     NotSaved,
     PeerLost,
@@ -92,6 +93,7 @@ class Checkpointing:
         self.total_steps = total_steps
         """For the lines alone: a session may learn it late."""
         self._saved: int | None = None
+        self._not_saved: int | None = None
         self._finite: int | None = None
 
     def vote(self, *, stop: bool, next_steps: int) -> Vote:
@@ -164,6 +166,24 @@ class Checkpointing:
             save_together(self._config, self._strategy, self._store, step)
         self._saved = step
 
+    def save_if_possible(self, step: int) -> bool:
+        """As `save`, but says in one line where the directory does not take it.
+
+        Returns:
+            Whether the step is saved: the same on all tasks, of which each has to call it.
+
+        Raises:
+            NotFinite, ReplicasDiffer: see `require_sound`.
+        """
+        try:
+            self.save(step)
+        except (NotSaved, LeaderCannotSave) as error:
+            self._not_saved = step
+            if self._config.cluster.leads:
+                log.warning(f"{error}; the training goes on and tries again")
+            return False
+        return True
+
     def save_async(self, before: int, step: int, *, asked: bool) -> None:
         """Saves what is due at the step that the loop stands at, while the training goes on.
 
@@ -177,6 +197,9 @@ class Checkpointing:
         if self._store is None:
             return
         self.require_sound(step)
+        if self._not_saved == step:
+            # Some tasks have its values, and to read them again can take all.
+            return
         with self._ledger.state(Doing.CHECKPOINTING), self._saving(SAVE_SECONDS):
             if self._store.memory and self._saved != step and self.schedules[-1].was_due(before, step):
                 self._copy(self._store.memory, step)
@@ -289,7 +312,7 @@ def save_together(config: Config, strategy: Any, store: Store, step: int) -> Non
 
     Raises:
         NotSaved: this task is the leader, and cannot save.
-        PeerLost: the leader cannot save; it is the cause, and this task is not.
+        LeaderCannotSave: this task is not the leader, and that cannot save.
     """
     collective = config.strategy == "MultiWorkerMirrored" and store.enabled
     if store.memory:
@@ -306,7 +329,9 @@ def save_together(config: Config, strategy: Any, store: Store, step: int) -> Non
         # The first replica is the leader's.
         saved = of_each_replica(strategy, int(failure is None))[0]
         if not saved and not failure:
-            raise PeerLost(f"peer lost: {config.cluster.leader} cannot save step {step}; its last words say why")
+            raise LeaderCannotSave(
+                f"peer lost: {config.cluster.leader} cannot save step {step}; its last words say why"
+            )
     if failure:
         raise failure
 

@@ -23,8 +23,8 @@ class Pause:
     """The last one that was taken."""
     alive: Callable[[], object]
     """To be called now and then by an action that may take long."""
-    save: Callable[[], object]
-    """Saves this step on all tasks, and returns when it is saved."""
+    save: Callable[[], bool]
+    """Saves this step on all tasks, and returns whether it is saved; a line has said why it is not."""
 
 
 class Action:

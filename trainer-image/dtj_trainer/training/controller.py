@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from dtj_launch.ledger import Doing
@@ -249,7 +250,8 @@ class Controller:
         # The first one traces.
         self._watch.begin()
         with self._run.progress_store.ledger.state(action.doing):
-            done = action.run(Pause(step=self.step, alive=self._watch.begin, save=self.save))
+            save = partial(self._checkpoints.save_if_possible, self.step)
+            done = action.run(Pause(step=self.step, alive=self._watch.begin, save=save))
         if action.changes_training:
             self._checkpoints.moved()
         self._watch.feed()

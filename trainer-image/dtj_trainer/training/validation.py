@@ -149,7 +149,10 @@ class Validations(Action):
         return self._record.best_step
 
     def run(self, pause: Pause) -> bool:
-        """Validates, and shows what was found; see `Action`. Saves the step if it is the best one so far."""
+        """Validates, and shows what was found; see `Action`. Saves the step if it is the best one so far.
+
+        The best one before stays that where this one cannot be saved.
+        """
         run, progress_store, step = self._run, self._run.progress_store, pause.step
         progress_store.update(phase=Phase.EVALUATING)
         began = time.monotonic()
@@ -159,12 +162,12 @@ class Validations(Action):
             return False
         values = {f"{VALIDATION}{name}": value for name, value in found.items()}
         best_step, best_value = self._record.best_step, self._record.best_value
-        is_best = self._keep_best and self._keep_best.is_better(values[self._keep_best.metric], best_value)
-        if is_best:
-            assert self._keep_best is not None
-            # The one before stays until this one is written and known to be the best.
-            pause.save()
-            best_step, best_value = step, values[self._keep_best.metric]
+        keep = self._keep_best
+        is_best = keep is not None and keep.is_better(values[keep.metric], best_value)
+        # The one before stays until this one is written and known to be the best.
+        is_kept = is_best and pause.save()
+        if keep and is_kept:
+            best_step, best_value = step, values[keep.metric]
         self._record = Record(step=step, values=values, best_step=best_step, best_value=best_value)
         self._store.pinned = best_step
         if run.config.cluster.leads:
@@ -172,7 +175,7 @@ class Validations(Action):
             self._summaries.flush()
             self._write()
             seconds = short_time(time.monotonic() - began)
-            kept = "  the best so far" if is_best else ""
+            kept = "  the best so far" if is_kept else "  the best so far, but not saved" if is_best else ""
             log.info(
                 f"validation: step {step}/{self.schedule.total_steps}  {format_metrics(values)}  in {seconds}{kept}"
             )
