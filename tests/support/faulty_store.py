@@ -48,6 +48,7 @@ class FaultyProxy:
         self._plan: list[tuple[frozenset[str], str, Fault]] = []
         self._is_away = False
         self._delay = 0.0
+        self._of_conditions: int | None = None
         self._stalls_end = threading.Event()
         self._lock = threading.Lock()
         self.url = ""
@@ -67,11 +68,22 @@ class FaultyProxy:
         with self._lock:
             self._delay = seconds
 
+    def refuse_conditions(self, status: int) -> None:
+        """From now on, a request with a condition is answered with this status, and that it is not implemented."""
+        with self._lock:
+            self._of_conditions = status
+
+    def refusal_of_conditions(self) -> int | None:
+        """The status for a request with a condition; None if it is forwarded as any other."""
+        with self._lock:
+            return self._of_conditions
+
     def recover(self) -> None:
         """From now on, every request is forwarded at once; no fault is planned. Connections that stall are closed."""
         with self._lock:
             self._is_away = False
             self._delay = 0.0
+            self._of_conditions = None
             self._plan = []
             self._stalls_end.set()
             self._stalls_end = threading.Event()
@@ -161,6 +173,10 @@ def _handler(proxy: FaultyProxy) -> type[BaseHTTPRequestHandler]:
             proxy.pause()
             if fault in _ERRORS:
                 self._send(fault.value, [], f"<Error><Code>{_ERRORS[fault]}</Code></Error>".encode())
+                return
+            refused = proxy.refusal_of_conditions()
+            if refused and "If-None-Match" in self.headers:
+                self._send(refused, [], b"<Error><Code>NotImplemented</Code></Error>")
                 return
             status, headers, content = proxy.forward(self.command, self.path, body, dict(self.headers))
             if fault is Fault.TRICKLE:

@@ -335,6 +335,47 @@ def test_an_export_is_a_new_version_with_a_marker(bucket: Bucket, tmp_path: Path
     assert [entry.key for entry in bucket.list("2/")] == ["run/2/saved_model.pb", "run/2/variables/variables.index"]
 
 
+@pytest.mark.parametrize("key", ["run/notes//a.txt", "run/notes/a\tb.txt", "run//x", "run/./x"])
+def test_an_object_of_others_with_an_odd_name_stops_neither_checkpoints_nor_an_export(
+    bucket: Bucket, store: Store, tmp_path: Path, key: str
+) -> None:
+    store.contents.write(key, b"notes")
+    mirror = CheckpointMirror(bucket, tmp_path / "copy")
+    mirror.take_over()
+    for step in (1, 2):
+        saved(mirror, tmp_path / "copy", step)
+    mirror.remove(1)
+    assert mirror.steps() == [2]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/saved_model.pb").write_bytes(b"graph")
+    assert [export_versions.upload(bucket, tmp_path / "model", {}) for _ in range(2)] == [
+        f"{bucket.location}/{version}" for version in (1, 2)
+    ]
+    Bucket.prove(bucket.location, option="--checkpoint-dir", writes=False, retry_seconds=1)
+    assert store.contents.read(key) == b"notes"
+
+
+def test_a_folder_with_the_name_of_a_part_of_a_checkpoint_is_none(bucket: Bucket, store: Store, tmp_path: Path) -> None:
+    store.contents.write("run/ckpt-7.complete/notes", b"")
+    store.contents.write("run/ckpt-8.index/notes", b"")
+    mirror = CheckpointMirror(bucket, tmp_path)
+    mirror.take_over()
+    assert mirror.steps() == []
+    assert len(store.contents.list_keys("run/ckpt-")) == 2
+
+
+@pytest.mark.parametrize("status", [501, 400])
+def test_a_store_that_refuses_conditions_takes_an_export_and_keeps_the_version_before(
+    bucket: Bucket, store: Store, tmp_path: Path, status: int
+) -> None:
+    store.proxy.refuse_conditions(status)
+    (tmp_path / "saved_model.pb").write_bytes(b"graph")
+    for version in (1, 2):
+        assert export_versions.upload(bucket, tmp_path, {}) == f"{bucket.location}/{version}"
+    assert not bucket.create("run/1.writer", b"another")
+    assert bucket.read("run/1.writer") != b"another"
+
+
 def test_two_exports_at_once_get_a_version_each(bucket: Bucket, tmp_path: Path) -> None:
     assert bucket.create("run/1.writer", b"{}")
     bucket.delete("run/1.writer")

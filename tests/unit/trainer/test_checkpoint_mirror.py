@@ -9,7 +9,6 @@ import pytest
 
 from dtj_trainer.checkpoint.mirror import CheckpointMirror
 from dtj_trainer.config.store_url import Location
-from dtj_trainer.object_store.backend import Entry
 from dtj_trainer.object_store.bucket import Bucket
 
 INDEX, WEIGHTS = "ckpt-7.index", "ckpt-7.data-00000-of-00001"
@@ -22,8 +21,8 @@ class Memory:
         self.objects: dict[str, bytes] = {}
         self.read_parts: list[str] = []
 
-    def list(self, prefix: str) -> Iterator[Entry]:
-        yield from (Entry(key, len(text), "1") for key, text in sorted(self.objects.items()) if key.startswith(prefix))
+    def children(self, prefix: str) -> Iterator[str]:
+        yield from (key for key in sorted(self.objects) if key.startswith(prefix))
 
     def read(self, key: str) -> bytes:
         if key not in self.objects:

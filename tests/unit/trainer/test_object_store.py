@@ -46,15 +46,46 @@ def test_each_task_has_a_local_copy_of_its_own(tmp_path: Path) -> None:
     assert one.checkpoint.directory != other.checkpoint.directory
 
 
+def _answered(status: str, code: str, message: str) -> str:
+    """The library's text for an answer of the store, which may have a line before its error."""
+    document = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>'
+    return f"Generic S3 error: PUT http://127.0.0.1:9/b/x - Server returned non-2xx status code: {status}: {document}"
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "ends", "message"),
     [
         ("404: <Code>NoSuchBucket</Code>", "NotFoundError", UsageError, "there is no bucket b; create it"),
-        ("403 Forbidden", "PermissionDeniedError", UsageError, "access denied"),
+        ("403 Forbidden", "PermissionDeniedError", UsageError, "access denied (403 Forbidden)"),
         ("Missing AccessKeyId", "GenericError", UsageError, "there are no credentials for s3://"),
         ("PUT http://169.254.169.254/latest/api/token", "GenericError", UsageError, "there are no credentials"),
         ('builder error\n"No CA certificates were loaded"', "GenericError", UsageError, "install the package ca-cert"),
         ("503 Slow Down", "GenericError", StoreFailed, "503 Slow Down"),
+        (
+            _answered("400 Bad Request", "ExpiredToken", "It has expired."),
+            "GenericError",
+            UsageError,
+            "does not take these credentials any more (400 ExpiredToken: It has expired.)",
+        ),
+        (
+            _answered("403 Forbidden", "RequestTimeTooSkewed", "See the\nclock."),
+            "PermissionDeniedError",
+            UsageError,
+            "access denied (403 RequestTimeTooSkewed: See the clock.)",
+        ),
+        (
+            _answered("400 Bad Request", "AuthorizationHeaderMalformed", "The region is wrong; expecting 'eu-west-1'"),
+            "GenericError",
+            UsageError,
+            "another region or at another endpoint (400 AuthorizationHeaderMalformed: The region is wrong; expecting "
+            "'eu-west-1'); set AWS_REGION",
+        ),
+        (
+            "Received redirect without LOCATION, this normally",
+            "GenericError",
+            UsageError,
+            "another region or at another endpoint (a redirect); set AWS_REGION",
+        ),
         (
             "PUT after 3 retries, max_retries: 99, retry_timeout: 6s  - x",
             "E",
@@ -68,7 +99,8 @@ def test_an_error_of_the_store_is_one_line(text: str, kind: str, ends: type[Exce
     assert type(error) is ends
     assert message in str(error)
     assert "\n" not in str(error)
-    assert error.restart_may_help == (message not in ("access denied", "install the package ca-cert"))
+    lasting = ("access denied", "install the package ca-cert", "another region")
+    assert error.restart_may_help == (not message.startswith(lasting))
 
 
 @pytest.mark.parametrize(("scheme", "package"), [("s3", "obstore"), ("gs", "google-cloud-storage")])

@@ -157,9 +157,7 @@ class CheckpointMirror:
 
     def _own_names(self, start: str = f"{PREFIX}-") -> Iterator[tuple[int, str]]:
         """The parts and markers of checkpoints whose names begin so: step and name."""
-        folder = self._key("")
-        for entry in self._bucket.list(start):
-            name = entry.key.removeprefix(folder)
+        for name in self._bucket.children(start):
             marked = name.removesuffix(MARKER) + INDEX if name.endswith(MARKER) else name
             if (step := step_of(marked)) is not None:
                 yield step, name

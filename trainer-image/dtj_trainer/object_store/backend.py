@@ -60,7 +60,11 @@ class Cause(Enum):
 
     NO_BUCKET = auto()
     NO_CREDENTIALS = auto()
+    EXPIRED = auto()
+    """The store does not take the credentials any more."""
     DENIED = auto()
+    ELSEWHERE = auto()
+    """The bucket is in another region, or at another endpoint."""
     NO_CERTIFICATES = auto()
     CONFIGURATION = auto()
     NAME = auto()

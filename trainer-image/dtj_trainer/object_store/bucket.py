@@ -63,13 +63,25 @@ class Bucket:
             first.write(probe, b"dtj")
             first.delete(probe)
         else:
-            next(iter(first.list("")), None)
+            next(iter(first.children()), None)
 
     def list(self, prefix: str) -> Iterator[Entry]:
         """The objects of the location's folder whose names, within it, begin with the prefix."""
         folder = f"{self.location.key}/" if self.location.key else ""
         with self._reported():
             yield from self._backend.list(folder + prefix)
+
+    def children(self, start: str = "") -> Iterator[str]:
+        """The names of what is directly in the location's folder, those of folders with a / at their end.
+
+        Those that begin so, and with a letter or a digit.
+
+        What is below these folders may have any name: others may have put it there.
+        """
+        folder = f"{self.location.key}/" if self.location.key else ""
+        with self._reported():
+            keys = self._backend.children(folder + start)
+            yield from dict.fromkeys("".join(key.removeprefix(folder).partition("/")[:2]) for key in keys)
 
     def read(self, key: str) -> bytes | None:
         """A small object; None if there is none."""
@@ -87,7 +99,7 @@ class Bucket:
     def create(self, key: str, content: bytes) -> bool:
         """Writes a small object unless there is one of this name; returns whether it did.
 
-        A store that does not know conditional requests writes it in any case.
+        A store that does not know conditional requests may write it twice, for two tasks that ask at once.
         """
         with self._reported():
             return self._backend.create(key, content)
@@ -158,10 +170,21 @@ def error_of(named: str, location: Location, failure: RequestFailed) -> TrainerE
                 f"of the pod template or by its service account ({_GUIDE})",
                 restart_may_help=True,
             )
+        case Cause.EXPIRED:
+            return UsageError(
+                f"{named}: the object store does not take these credentials any more ({reason}); give new ones by the "
+                f"environment of the pod template or by its service account ({_GUIDE})",
+                restart_may_help=True,
+            )
+        case Cause.ELSEWHERE:
+            return UsageError(
+                f"{named}: the bucket {location.bucket} is in another region or at another endpoint ({reason}); set "
+                f"AWS_REGION to that of the bucket, or AWS_ENDPOINT_URL ({_GUIDE})"
+            )
         case Cause.DENIED:
             return UsageError(
-                f"{named}: access denied; the credentials of this task need the right to list, read, write and delete "
-                f"objects there ({_GUIDE})"
+                f"{named}: access denied ({reason}); the credentials of this task need the right to list, read, write "
+                f"and delete objects there ({_GUIDE})"
             )
         case Cause.NO_CERTIFICATES:
             return UsageError(

@@ -86,6 +86,5 @@ def _claimed(bucket: Bucket) -> int:
 
 def _versions(bucket: Bucket) -> set[int]:
     """The versions of which there is anything: a part of one that was cut off is not continued."""
-    depth = len(bucket.location.below("x").split("/")) - 1
-    names = (entry.key.split("/")[depth].removesuffix(MARKER).removesuffix(CLAIM) for entry in bucket.list(""))
+    names = (name.removesuffix("/").removesuffix(MARKER).removesuffix(CLAIM) for name in bucket.children())
     return {int(name) for name in names if name.isascii() and name.isdecimal()}

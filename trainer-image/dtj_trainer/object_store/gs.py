@@ -75,6 +75,10 @@ class GoogleStorage:
             for blob in self._client.list_blobs(self._bucket, prefix=prefix, fields=fields, **self._limits):
                 yield Entry(blob.name, blob.size, str(blob.generation))
 
+    def children(self, prefix: str) -> Iterator[str]:
+        """See `Bucket.children`: keys here."""
+        yield from (entry.key for entry in self.list(prefix))
+
     def read(self, key: str) -> bytes:
         return self._read(key)
 

@@ -25,6 +25,15 @@ _AT_ONCE = 6
 """Parts of a file, of 5 MiB, that are uploaded at the same time."""
 _LIMITS = re.compile(r", max_retries: \d+, retry_timeout: \S+")
 """What the library adds of its configuration."""
+_CODE = re.compile(r"(?:status code: (\d{3})[^<]*(?:<\?xml[^>]*>\s*)?)?<Error>.*?<Code>([^<]+)</Code>", re.DOTALL)
+"""In an answer of the store: the status, if the library says it, and the code."""
+_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"})
+_ELSEWHERE = frozenset(
+    {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "TemporaryRedirect"}
+)
+_REDIRECT = "redirect without LOCATION"
+"""What the library makes of a status of 301 or 307, without the code."""
 _NO_CREDENTIALS = (
     "Missing AccessKeyId",
     "Missing SecretAccessKey",
@@ -63,6 +72,22 @@ class S3:
                     if one["path"].startswith(prefix):
                         yield Entry(one["path"], one["size"], str(one["e_tag"] or one["last_modified"]))
 
+    def children(self, prefix: str) -> Iterator[str]:
+        """See `Bucket.children`: keys here. One name that the library does not take spoils a listing as a whole."""
+        folder = prefix.rpartition("/")[0]
+        with self._reported():
+            try:
+                found = self._library.list_with_delimiter(self._store, prefix=folder or None)
+                keys = [*(f"{one}/" for one in found["common_prefixes"]), *(one["path"] for one in found["objects"])]
+            except self._errors.BaseError as error:
+                if _cause(str(error), type(error).__name__) is not Cause.NAME:
+                    raise
+                # An empty part, as of `run//x`, and `.` come before the letters and digits that are asked for.
+                start = prefix if prefix.rpartition("/")[2] else f"{prefix}0"
+                listed = self._library.list(self._store, prefix=folder or None, offset=start)
+                keys = [one["path"] for part in listed for one in part]
+        yield from (key for key in keys if key.startswith(prefix))
+
     def read(self, key: str) -> bytes:
         with self._reported():
             return self._again(lambda: bytes(self._library.get(self._store, key).bytes()))
@@ -80,13 +105,28 @@ class S3:
                 raise RequestFailed(Cause.NO_BUCKET) from None
 
     def create(self, key: str, content: bytes) -> bool:
-        """A store that does not know conditional requests writes it in any case."""
+        """See `Bucket.create`."""
         with self._reported():
             try:
                 self._library.put(self._store, key, content, use_multipart=False, mode="create")
             except self._errors.AlreadyExistsError:
                 return False
+            except (self._errors.BaseError, NotImplementedError) as error:
+                # The library's own NotImplementedError: AWS_CONDITIONAL_PUT=disabled.
+                if not (isinstance(error, NotImplementedError) or _knows_no_conditions(str(error))):
+                    raise
+                return self._create_without_condition(key, content)
         return True
+
+    def _create_without_condition(self, key: str, content: bytes) -> bool:
+        """For stores that refuse the header If-None-Match, as some that are like S3 do: two tasks that create an object
+        at once both do."""
+        try:
+            self.read(key)
+        except FileNotFoundError:
+            self.write(key, content)
+            return True
+        return False
 
     def delete(self, key: str) -> None:
         with self._reported():
@@ -133,7 +173,23 @@ def failure_of(text: str, kind: str) -> RequestFailed:
         text: of the error, in several lines.
         kind: the name of its class.
     """
-    return RequestFailed(_cause(text, kind), _without_limits(text))
+    return RequestFailed(_cause(text, kind), _told_by_the_store(text) or _without_limits(text))
+
+
+def _told_by_the_store(text: str) -> str:
+    """Status, code and message that the store answered, in one line; empty if it did not answer with a code."""
+    code = _CODE.search(text)
+    if code is None:
+        return "a redirect" if _REDIRECT in text else ""
+    message = _MESSAGE.search(text, code.end())
+    words = f"{code[1] or ''} {code[2]}{f': {message[1]}' if message else ''}"
+    return " ".join(words.split())
+
+
+def _knows_no_conditions(text: str) -> bool:
+    """Whether the store refused a request for its header If-None-Match."""
+    code = _CODE.search(text)
+    return "501 Not Implemented" in text or (code is not None and code[2] == "NotImplemented")
 
 
 def _without_limits(text: str) -> str:
@@ -145,6 +201,11 @@ def _cause(text: str, kind: str) -> Cause:
         return Cause.NO_BUCKET
     if any(word in text for word in _NO_CREDENTIALS):
         return Cause.NO_CREDENTIALS
+    code = found[2] if (found := _CODE.search(text)) else ""
+    if code in _EXPIRED:
+        return Cause.EXPIRED
+    if code in _ELSEWHERE or _REDIRECT in text:
+        return Cause.ELSEWHERE
     if kind in ("PermissionDeniedError", "UnauthenticatedError") or "403 Forbidden" in text:
         return Cause.DENIED
     if "No CA certificates" in text:
