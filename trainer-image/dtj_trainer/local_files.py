@@ -35,13 +35,19 @@ def flush(path: Path) -> None:
     """Has a file on the disk, so that a machine that loses its power does not lose what the file's name stands for."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
+        flush_open(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_open(descriptor: int) -> None:
+    """As `flush`, of a file that is open."""
+    try:
         os.fsync(descriptor)
     except OSError as error:
         # Some network file systems have no such call; theirs is then the write itself.
         if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
             raise
-    finally:
-        os.close(descriptor)
 
 
 def write_atomically(path: Path, text: str) -> Path:

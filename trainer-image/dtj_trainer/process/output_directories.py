@@ -1,5 +1,6 @@
 """The directories that a run writes to, proved before anything is trained, and the files that it ends with."""
 
+import errno
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -10,18 +11,21 @@ from dtj_trainer.config.cluster import CHIEF, EVALUATOR, WORKER
 from dtj_trainer.config.outputs import InMemory
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import NotSaved, UsageError, may_pass, storage_reason
-from dtj_trainer.local_files import as_json, write_atomically
+from dtj_trainer.local_files import as_json, flush_open, write_atomically
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.object_store.log_folder import copied_to
 
 RESULT = "result.json"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PROBE_BYTES = 64 * 1024
+"""Content enough to need room of its own, also where small files are kept in a directory."""
 
 
 def check_outputs(config: Config) -> None:
-    """Creates the directories that this task will write to, and writes a file to each.
+    """Creates the directories that this task will write to, and writes a file to each, which is gone afterwards.
 
     Raises:
-        UsageError: one of them cannot be written.
+        UsageError: one of them cannot be written, or is full.
     """
     if not config.script:
         # A script reads its variables itself, unless it opens a session, which checks its buckets.
@@ -82,12 +86,15 @@ def _uses(config: Config, option: str) -> bool:
 def _check(what: str, flag: str, directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
+        with tempfile.TemporaryFile(dir=directory) as file:
+            # A full volume takes a name, and no content.
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            flush_open(file.fileno())
     except OSError as error:
+        remedy = "make room there" if error.errno in _FULL else "mount a writable volume there"
         raise UsageError(
-            f"{what} {directory}: cannot be written ({error.strerror}); mount a writable volume there, "
-            f"or give another with {flag}",
+            f"{what} {directory}: cannot be written ({error.strerror}); {remedy}, or give another with {flag}",
             restart_may_help=may_pass(error),
         ) from None
 
