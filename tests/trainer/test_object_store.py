@@ -198,6 +198,15 @@ def test_a_name_that_no_file_has_is_one_line_with_the_object(
         data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=policy)
 
 
+def test_a_name_that_is_too_long_for_a_file_is_one_line(bucket: Bucket, store: Store, tmp_path: Path) -> None:
+    policy = StorePolicy(cache=tmp_path, retry_seconds=2)
+    store.contents.write(f"run/data/{'x' * 252}.csv", b"one")
+    wanted = rf"^--data-dir=\S+: '{'x' * 40}'\.\.\. has 256 bytes, too many for the name of a file in \S+; rename the"
+    with pytest.raises(UsageError, match=wanted) as refusal:
+        data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=policy)
+    assert not refusal.value.restart_may_help
+
+
 def test_an_object_that_is_a_folder_of_others_is_one_line(bucket: Bucket, store: Store, tmp_path: Path) -> None:
     policy = StorePolicy(cache=tmp_path, retry_seconds=2)
     for key in ("run/data/a.csv", "run/data/a.csv/b.csv"):

@@ -1,5 +1,6 @@
 """Data files of a bucket, each read once into a local cache. No TensorFlow."""
 
+import errno
 import fnmatch
 import hashlib
 import os
@@ -74,6 +75,12 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
             f"{option}={text}: an object was removed while it was read ({error})", restart_may_help=True
         ) from None
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            longest = max((part for entry in entries for part in entry.key.split("/")), key=lambda it: len(it.encode()))
+            raise UsageError(
+                f"{option}={text}: {longest[:40]!a}... has {len(longest.encode())} bytes, too many for the name of a "
+                f"file in {root}; rename the object to one of 200 at most"
+            ) from None
         raise UsageError(
             f"{option}={text}: cannot be kept in {root} ({error.strerror}); give a directory of a local disk with "
             "room for the files with --store-cache",
