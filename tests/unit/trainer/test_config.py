@@ -422,6 +422,14 @@ def test_a_plain_run_of_a_script_keeps_nothing_that_it_was_not_asked_to() -> Non
     assert config.script == Script(name="train.py", seed=None)
 
 
+@pytest.mark.parametrize(("given", "seed"), [("20261130094500", 20261130094500 % 2**32), (str(2**32 - 1), 2**32 - 1)])
+def test_a_seed_may_be_any_number_for_the_loop_of_the_trainer_and_for_a_script(given: str, seed: int) -> None:
+    assert configured(f"--seed={given}").seed == seed
+    script = configured(f"--seed={given}", "--script=train.py").script
+    assert script is not None
+    assert script.seed == seed
+
+
 def seed_of_script(**environ: str) -> int | None:
     script = configured("--script=train.py", "--start-timeout=9", **environ).script
     assert script

@@ -67,6 +67,15 @@ TASKS: Mapping[str, TaskEntry] = MappingProxyType(
 """Of `dtj_trainer.tasks.shipped.FIT`."""
 
 
+_SEEDS = 2**32
+"""NumPy, and with it Keras, takes no larger seed."""
+
+
+def _seed(text: str) -> int:
+    """A whole number from 0 on; of one that is too large for a seed, the remainder."""
+    return whole(0)(text) % _SEEDS
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training(Options):
     """What is trained, and for how long."""
@@ -86,7 +95,7 @@ class Training(Options):
         "--epochs", parse=whole(1), default=5, help="number of passes over the training examples"
     )  # fmt: skip
     seed: int = option(
-        "--seed", parse=whole(0), default=0, for_scripts=True,
+        "--seed", parse=_seed, default=0, for_scripts=True,
         help="seed of the initial weights and of the order of the data",
     )  # fmt: skip
 

@@ -46,8 +46,6 @@ _TOO_LATE = "Collective ops must be configured at program startup"
 """What TensorFlow says of a strategy of several workers that is made after something was computed."""
 _TEAR_DOWN_SECONDS = 30.0
 """What the end of the interpreter may take after the script's own exit handlers; TensorFlow's part of it is 1 to 15."""
-_LARGEST = 2**32
-"""NumPy takes no larger seed."""
 
 
 def prepare(script: Script, environ: MutableMapping[str, str]) -> None:
@@ -218,7 +216,6 @@ class _TearDown:
 
 def _begin_with_seed(seed: int) -> None:
     """Seeds Python's random numbers, which both Kerases draw seeds from; NumPy's and TensorFlow's when imported."""
-    seed %= _LARGEST
     random.seed(seed)
     # What these import may draw, and a start that the launcher forks has imported it before.
     for name in ("tensorflow", "keras"):
