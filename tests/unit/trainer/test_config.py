@@ -219,6 +219,10 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
             "--validate-every=5 --keep-best=val_bleu",
             ": give val_bleu:min if a small value is good, val_bleu:max if a large one is",
         ),
+        *(
+            (f"--validate-every=5 --keep-best={name}", f": give {name}:min if a small value is good, {name}:max if a")
+            for name in ("val_inaccuracy", "val_dissimilarity", "val_accident_rate", "val_lossless_share")
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(given: str, printed: str) -> None:
@@ -479,6 +483,9 @@ def test_an_interval_is_of_steps_or_of_epochs(text: str, steps: int) -> None:
         ("val_accuracy", "val_accuracy", "max"),
         ("val_mean_absolute_error", "val_mean_absolute_error", "min"),
         ("val_auc", "val_auc", "max"),
+        ("val_sparse_top_k_categorical_accuracy", "val_sparse_top_k_categorical_accuracy", "max"),
+        ("val_acceleration_rmse", "val_acceleration_rmse", "min"),
+        ("val_f1_score_2", "val_f1_score_2", "max"),
         ("val_bleu:max", "val_bleu", "max"),
         ("val_accuracy:min", "val_accuracy", "min"),
     ],

@@ -4,6 +4,7 @@ Must not import TensorFlow; `dtj_trainer.training.evaluation` computes the value
 """
 
 import math
+import re
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -14,13 +15,14 @@ VALIDATION = "val_"
 """What the names of metrics of the held-out examples begin with, as in Keras."""
 MIN, MAX = "min", "max"
 _LARGER = (
-    "acc", "auc", "precision", "recall", "f1", "fbeta", "f_score", "iou", "r2_score", "true_positives",
-    "true_negatives", "sensitivity", "specificity", "similarity", "correlation",
+    "acc", "accuracy", "auc", "precision", "recall", "f1", "fbeta", "f_score", "iou", "miou", "r2_score",
+    "true_positives", "true_negatives", "sensitivity", "specificity", "similarity", "correlation",
 )  # fmt: skip
 _SMALLER = (
-    "loss", "error", "false_positives", "false_negatives", "crossentropy", "divergence", "hinge", "poisson", "huber",
-    "log_cosh", "logcosh", "mae", "mse", "mape", "msle", "perplexity",
+    "loss", "logloss", "error", "false_positives", "false_negatives", "crossentropy", "divergence", "kldivergence",
+    "hinge", "poisson", "huber", "log_cosh", "logcosh", "mae", "mse", "rmse", "mape", "msle", "perplexity",
 )  # fmt: skip
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,9 @@ class KeepBest:
 
 
 def _direction(metric: str) -> str:
-    """By the name; empty if it does not tell."""
-    name = metric.removeprefix(VALIDATION)
-    larger, smaller = (any(word in name for word in words) for words in (_LARGER, _SMALLER))
+    """By whole words of the name; empty if they do not tell: an inaccuracy is no accuracy."""
+    name = _BETWEEN_WORDS.sub("_", f"_{metric.removeprefix(VALIDATION)}_".lower())
+    larger, smaller = (any(f"_{word}_" in name for word in words) for words in (_LARGER, _SMALLER))
     return "" if larger == smaller else MAX if larger else MIN
 
 
