@@ -1,5 +1,6 @@
 """Files that cannot be used end the job before it trains: one line with the file or the option, and what to do."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -306,6 +307,33 @@ def test_a_tfrecord_file_that_is_compressed_is_named_as_such(tmp_path: Path, kin
     line = refusal(tmp_path)
     assert line.startswith(f"{tmp_path}/data.tfrecord: compressed by {kind.lower()}; ")
     assert remedy in line
+
+
+COMPRESSED = gzip.compress(b"good\tday\nbad\tday\n" * 5000)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [COMPRESSED[:-1], COMPRESSED[:-8], COMPRESSED[: len(COMPRESSED) // 2], COMPRESSED * 2 + COMPRESSED[:-4]],
+    ids=["a byte", "what follows the data", "half", "the third of three streams"],
+)
+@pytest.mark.parametrize("name", ["z.tsv.gz", "z.TSV.GZ"])
+def test_a_compressed_file_whose_end_is_missing_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / "a.tsv.gz").write_bytes(COMPRESSED)
+    (tmp_path / name).write_bytes(content)
+    line = f"{tmp_path}/{name}: its end is missing, as after an interrupted copy; copy or write it again"
+    assert refusal(tmp_path) == line
+    assert refusal(tmp_path / "a.tsv.gz", f"--held-out={tmp_path}/{name}") == line
+
+
+def test_records_of_a_compressed_file_that_is_cut_between_two_of_them_are_not_all(tmp_path: Path) -> None:
+    path = tmp_path / "data.tfrecord.gz"
+    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
+        for number in range(30):
+            writer.write(example(number))
+            writer.flush()
+    path.write_bytes(path.read_bytes()[:-8])
+    assert refusal(path).startswith(f"{path}: its end is missing")
 
 
 def test_a_file_that_is_no_tfrecord_is_named(tmp_path: Path) -> None:

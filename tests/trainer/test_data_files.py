@@ -1,5 +1,6 @@
 """Which files are data, and which of them are held out: each counts once, by whichever names it is found."""
 
+import gzip
 import os
 from collections import Counter
 from pathlib import Path
@@ -207,6 +208,18 @@ def test_a_part_without_records_is_no_fault_wherever_it_stands(tmp_path: Path, n
     for part in ("a", "part-1b", "z"):
         (data / f"{part}{ending}").write_text(content)
     learned, held_out = numbers_in(opened(data))
+    assert sorted(learned + held_out) == [*range(60)]
+
+
+@pytest.mark.parametrize("ending", [".gz", ".GZ"])
+def test_a_compressed_file_of_several_streams_is_read_whole_and_one_of_no_bytes_has_no_records(
+    tmp_path: Path, ending: str
+) -> None:
+    rows = [f"{number},{CLASSES[number % 2]}\n".encode() for number in range(60)]
+    content = b"".join(map(gzip.compress, [b"x,label\n", *rows]))
+    (tmp_path / f"a.CSV{ending}").write_bytes(content)
+    (tmp_path / f"b.csv{ending}").write_bytes(b"")
+    learned, held_out = numbers_in(opened(tmp_path))
     assert sorted(learned + held_out) == [*range(60)]
 
 

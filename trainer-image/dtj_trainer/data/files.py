@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from dtj_trainer.config.data import CSV, IMAGES, TEXT, TFRECORD
 from dtj_trainer.config.store_url import Location, is_url
+from dtj_trainer.data.gzip_files import ENDING
 from dtj_trainer.errors import UsageError, may_pass
 
 _ENDINGS = {
@@ -20,7 +21,6 @@ _ENDINGS = {
     IMAGES: (".png", ".jpg", ".jpeg", ".gif", ".webp"),
     TEXT: (".txt", ".tsv", ".text"),
 }
-_COMPRESSED = ".gz"
 _WILD = frozenset("*?[")
 
 
@@ -239,7 +239,7 @@ def _is_hidden(part: str, pattern: str = "") -> bool:
 
 
 def _format_of(path: str) -> str | None:
-    name = path.lower().removesuffix(_COMPRESSED)
+    name = path.lower().removesuffix(ENDING)
     return next((form for form, endings in _ENDINGS.items() if name.endswith(endings)), None)
 
 

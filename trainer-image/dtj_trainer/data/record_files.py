@@ -9,6 +9,7 @@ import tensorflow as tf
 from dtj_trainer.data.files import FileSet
 from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.full_batches import FullBatches
+from dtj_trainer.data.gzip_files import is_compressed
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.shuffling import permutation, shuffled
 from dtj_trainer.data.source import Stream
@@ -73,7 +74,7 @@ class RecordFiles(FullBatches):
         """What the files hold, roughly: a compressed one about four times its size."""
         files = [self._found, *([self._validation_files] if self._validation_files else [])]
         return sum(
-            size * (4 if p.endswith(".gz") else 1) for f in files for p, size in zip(f.paths, f.sizes, strict=True)
+            size * (4 if is_compressed(p) else 1) for f in files for p, size in zip(f.paths, f.sizes, strict=True)
         )
 
     @property

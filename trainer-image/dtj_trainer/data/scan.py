@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.formats.reader import Reader, find_fault
+from dtj_trainer.data.gzip_files import check_ends
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.record_files import Survey, Take, chunks, selected
 from dtj_trainer.errors import UsageError, may_pass
@@ -72,6 +73,7 @@ def _look(reader: Reader, found: FileSet, validation: FileSet | None, share: Val
     tally = _Tally(reader)
     try:
         for files in filter(None, (found, validation)):
+            check_ends(files.paths)
             reader.check(files.paths)
         training, validation_counts = tally.count(found, share)
         if validation:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.data.files import FileSet, first_line
+from dtj_trainer.data.gzip_files import compression
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError, may_pass
 
@@ -149,8 +150,3 @@ def check_utf8(line: bytes, path: str) -> None:
     """
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in line:
         raise UsageError(f"{path}: its text is UTF-16 or no text at all; save it as UTF-8")
-
-
-def compression(path: Any) -> Any:
-    """What TensorFlow's readers call it, by the file's name."""
-    return tf.where(tf.strings.regex_full_match(path, r".*\.gz"), "GZIP", "")

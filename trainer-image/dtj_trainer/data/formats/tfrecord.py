@@ -11,7 +11,8 @@ import tensorflow as tf
 from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.formats.images import decode_image, is_picture, size_of
-from dtj_trainer.data.formats.reader import LOOKED_AT, compression, is_blank, named, rounded, shortened
+from dtj_trainer.data.formats.reader import LOOKED_AT, is_blank, named, rounded, shortened
+from dtj_trainer.data.gzip_files import compression
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError, may_pass
 
