@@ -60,6 +60,19 @@ def test_held_out_files_are_not_learned_from_however_they_are_named(nested: Path
     assert f"data: --held-out={held_out}: 1 files held out, 1 of them out of --data-dir" in printed
 
 
+@pytest.mark.parametrize("form", ["csv", "tfrecord", "images"])
+def test_a_held_out_file_that_is_a_hard_link_is_not_learned_from(tmp_path: Path, form: str) -> None:
+    write(tmp_path / "data", form)
+    names = sorted(path for path in (tmp_path / "data").rglob("*.*"))[::4]
+    for path in names:
+        other = tmp_path / "test" / path.relative_to(tmp_path / "data")
+        other.parent.mkdir(parents=True, exist_ok=True)
+        os.link(path, other)
+    learned, held_out = numbers_in(opened(tmp_path / "data", f"--held-out={tmp_path}/test"))
+    assert len(held_out) == 15
+    assert sorted(learned + held_out) == [*range(60)]
+
+
 def test_patterns_that_match_the_same_files_hold_them_out(nested: Path) -> None:
     source = opened("data/*.csv", "--held-out=./data/part-[01].csv")
     learned, held_out = numbers_in(source)

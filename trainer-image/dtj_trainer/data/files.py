@@ -46,9 +46,15 @@ class FileSet:
         return path.rpartition("/")[0].rpartition("/")[2]
 
     def without(self, others: "FileSet") -> "FileSet":
-        """Those that are not among `others`, by whichever names."""
+        """Those that are not among `others`, by whichever names: links of both kinds."""
         theirs = set(others.real)
-        kept = [number for number, real in enumerate(self.real) if real not in theirs]
+        # Most files have one name: these need no look at each of ours, which costs a call.
+        linked = {inode for real in others.real if (inode := _inode(real, if_linked=True))}
+        kept = [
+            number
+            for number, real in enumerate(self.real)
+            if real not in theirs and not (linked and _inode(real) in linked)
+        ]
         return replace(
             self,
             paths=tuple(self.paths[number] for number in kept),
@@ -201,6 +207,22 @@ def _below(folder: str, real: str, walk: _Walk) -> Iterator[tuple[str, str]]:
 
 def _real(path: str) -> str:
     return str(Location.of(path)) if is_url(path) else os.path.realpath(path)
+
+
+def _inode(path: str, *, if_linked: bool = False) -> tuple[int, int] | None:
+    """What all hard links to a local file have in common; None for others.
+
+    Args:
+        if_linked: None also for one that no other name leads to.
+    """
+    if is_url(path):
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        # It was listed, and is gone, or may not be looked at: reading it says so.
+        return None
+    return None if if_linked and found.st_nlink == 1 else (found.st_dev, found.st_ino)
 
 
 def _is_directory(where: str) -> bool:
