@@ -147,6 +147,24 @@ def test_one_label_that_is_written_in_two_ways_is_not_two_classes(tmp_path: Path
     assert printed.format(data) in refusal(data)
 
 
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([f"{n}.0" for n in range(12)], tuple(f"{n}.0" for n in range(12))),
+        (["2.5", "-1e1", "10", "9", "0.30"], ("-1e1", "0.30", "2.5", "9", "10")),
+        (["90071992547409930", "90071992547409929"], ("90071992547409929", "90071992547409930")),
+        (["10", "9", "nan"], ("10", "9", "nan")),
+        (["10", "9", "b"], ("10", "9", "b")),
+    ],
+    ids=["float", "of several forms", "longer than float64", "not a number", "a word"],
+)
+def test_labels_that_are_all_numbers_are_classes_in_the_order_of_their_values(
+    tmp_path: Path, labels: list[str], classes: tuple[str, ...]
+) -> None:
+    data = table(tmp_path, "x,label\n" + "".join(f"{n},{label}\n" for n in range(9) for label in labels))
+    assert opened(data).classes == classes
+
+
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     rows = "x,label\n" + "1,caf\u00e9\n2,tea\n" * 20
     (tmp_path / "data.csv").write_bytes(rows.encode("latin-1"))

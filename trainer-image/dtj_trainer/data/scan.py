@@ -8,14 +8,13 @@ import hashlib
 import json
 import logging
 import time
-import unicodedata
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.data.class_names import check_alike, in_order
 from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.gzip_files import check_ends
@@ -96,7 +95,7 @@ def _look(reader: Reader, found: FileSet, validation: FileSet | None, share: Val
         raise UsageError(
             f"--data-dir={found.where}: every label is {next(iter(tally.labels))}; there is nothing to distinguish"
         )
-    _check_alike(tally.labels, found.where)
+    check_alike(tally.labels, found.where)
     return Survey(
         training=training,
         validation=validation_counts,
@@ -162,40 +161,4 @@ def _read(path: Path) -> Survey | None:
     try:
         return Survey(**{name: tuple(values) for name, values in json.loads(path.read_text()).items()})
     except (OSError, ValueError, AttributeError, TypeError):
-        return None
-
-
-def in_order(values: Iterable[str]) -> tuple[str, ...]:
-    """Distinct values: by their size where all are whole numbers, else by the alphabet."""
-    distinct = set(values)
-    if all(value.removeprefix("-").isdecimal() for value in distinct):
-        return tuple(sorted(distinct, key=int))
-    return tuple(sorted(distinct))
-
-
-def _check_alike(labels: Mapping[str, str], where: str) -> None:
-    """That no two labels look alike: they are the same, written in two ways.
-
-    Args:
-        labels: each with a file that has it.
-
-    Raises:
-        UsageError: two do.
-    """
-    seen: dict[str | float, str] = {}
-    distinct = sorted(labels)
-    numbers = [_number(value) for value in distinct]
-    for value, number in zip(distinct, numbers, strict=True):
-        # Letters of two parts and of one, spaces of other kinds, and marks that nobody sees.
-        text = "".join(one for one in unicodedata.normalize("NFC", value) if unicodedata.category(one) != "Cf")
-        same = seen.setdefault(" ".join(text.split()) if None in numbers else number or 0.0, value)
-        if same != value:
-            both = " and ".join(f"{one!a} ({labels[one]})" for one in (same, value))
-            raise UsageError(f"--data-dir={where}: labels {both} are both there; write them in one way")
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
         return None
