@@ -396,3 +396,9 @@ def test_held_out_files_must_be_some_and_of_known_classes(tmp_path: Path) -> Non
     other = write(tmp_path / "other", "images")
     (other / CLASSES[0]).rename(other / "neither")
     assert "its directory is not a class of" in refusal(images, f"--held-out={other}")
+    text = write(tmp_path / "text", "text")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "all.tsv").write_text("odd\tthis is 1\neven\tthis is 2\n")
+    assert refusal(text, f"--held-out={tmp_path}/test/all.tsv") == (
+        f"{tmp_path}/test/all.tsv: its directory is not a class of {text}; they are even, odd"
+    )

@@ -5,7 +5,7 @@ A file is known by its real path, whichever links and spellings lead to it, so t
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import tensorflow as tf
@@ -43,7 +43,7 @@ class FileSet:
 
     def class_of(self, path: str) -> str:
         """The name of the directory that a file is in."""
-        return path.rpartition("/")[0].rpartition("/")[2]
+        return directory_of(path)
 
     def without(self, others: "FileSet") -> "FileSet":
         """Those that are not among `others`, by whichever names: links of both kinds."""
@@ -144,6 +144,22 @@ def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
                 f"{option}={found.where}: {path} and {other} are one file in two classes; leave it in one of them"
             )
     return classes
+
+
+def check_classes(paths: Iterable[str], classes: Sequence[str], where: str) -> None:
+    """That the directories of held-out files are classes of the files at `where`.
+
+    Raises:
+        UsageError: one is not.
+    """
+    for path in paths:
+        if directory_of(path) not in classes:
+            raise UsageError(f"{path}: its directory is not a class of {where}; they are {', '.join(classes)}")
+
+
+def directory_of(path: str) -> str:
+    """The name of the directory that a file is in."""
+    return path.rpartition("/")[0].rpartition("/")[2]
 
 
 def _listed(where: str) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.data.files import FileSet, class_folders, first_line
+from dtj_trainer.data.files import FileSet, check_classes, class_folders, first_line
 from dtj_trainer.data.full_batches import Indexed
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.errors import UsageError, may_pass
@@ -71,11 +71,7 @@ class Images(Indexed):
         self._paths = [*found.paths, *(validation.paths if validation else ())]
         labels = [self.classes.index(found.class_of(path)) for path in found.paths]
         if validation:
-            for path in validation.paths:
-                if validation.class_of(path) not in self.classes:
-                    raise UsageError(
-                        f"{path}: its directory is not a class of {found.where}; they are {', '.join(self.classes)}"
-                    )
+            check_classes(validation.paths, self.classes, found.where)
             labels += [self.classes.index(validation.class_of(path)) for path in validation.paths]
             is_validation = np.arange(len(labels)) >= len(found.paths)
         else:

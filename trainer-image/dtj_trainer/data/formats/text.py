@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.data.files import FileSet, class_folders
+from dtj_trainer.data.files import FileSet, check_classes, class_folders
 from dtj_trainer.data.formats.reader import (
     BYTE_ORDER_MARK,
     LOOKED_AT,
@@ -43,6 +43,8 @@ class TextReader:
         seen = [*islice(((path, line) for path, line in every if line.strip()), LOOKED_AT)]
         path, first = seen[0] if seen else (found.paths[0], b"")
         check_utf8(first, path)
+        self._classes: tuple[str, ...] = ()
+        self._where = found.where
         self._by_directory = 2 * sum(_TAB.encode() in line for _, line in seen) <= len(seen)
         if self._by_directory:
             if len({found.class_of(one) for one in found.paths}) < 2:
@@ -50,7 +52,7 @@ class TextReader:
                     f"{path}: its lines have no tab; write label<TAB>text, or give a directory with one directory for "
                     "each class"
                 )
-            class_folders(found, option=option)
+            self._classes = class_folders(found, option=option)
         self._rounded = self._look_for_rounding(line for _, line in seen) if numbers else ""
 
     def records(self, path: Any) -> Stream:
@@ -105,4 +107,6 @@ class TextReader:
         return rounded(values)
 
     def check(self, paths: Sequence[str]) -> None:
-        """Lines have no header."""
+        """That all are in directories of classes, where these are the labels; lines have no header."""
+        if self._by_directory:
+            check_classes(paths, self._classes, self._where)
