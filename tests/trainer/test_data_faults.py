@@ -147,6 +147,15 @@ def test_one_label_that_is_written_in_two_ways_is_not_two_classes(tmp_path: Path
     assert printed.format(data) in refusal(data)
 
 
+@pytest.mark.parametrize("form", ["images", "text"])
+def test_directories_that_look_alike_are_not_two_classes(tmp_path: Path, form: str) -> None:
+    data = write(tmp_path / "data", form)
+    for old, new in zip(CLASSES, ("caf\u00e9", "cafe\u0301"), strict=True):
+        (data / old).rename(data / new)
+    assert "labels 'cafe\\u0301' (" in (line := refusal(data))
+    assert line.endswith(" are both there; write them in one way")
+
+
 @pytest.mark.parametrize(
     ("labels", "classes"),
     [

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from dtj_trainer.data.class_names import check_alike
 from dtj_trainer.data.files import FileSet, check_classes, class_folders, first_line
 from dtj_trainer.data.full_batches import Indexed
 from dtj_trainer.data.held_out_examples import ValidationShare
@@ -64,10 +65,11 @@ class Images(Indexed):
         option: that gave the files, for errors.
 
         Raises:
-            UsageError: directories that do not fit, a share that holds nothing, or a first picture that is damaged.
+            UsageError: directories that do not fit or look alike, an empty share, or a damaged first picture.
         """
         self.name = found.where
         self.classes = class_folders(found, option=option)
+        check_alike({found.class_of(path): path for path in found.paths}, found.where)
         self._paths = [*found.paths, *(validation.paths if validation else ())]
         labels = [self.classes.index(found.class_of(path)) for path in found.paths]
         if validation:
