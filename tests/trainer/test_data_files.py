@@ -73,6 +73,17 @@ def test_a_held_out_file_that_is_a_hard_link_is_not_learned_from(tmp_path: Path,
     assert sorted(learned + held_out) == [*range(60)]
 
 
+@pytest.mark.parametrize("name", ["part[1].csv", "what?.csv", "_*.csv"])
+def test_a_file_whose_name_could_be_a_pattern_is_that_file(tmp_path: Path, name: str) -> None:
+    data = write(tmp_path / "data", "csv", files=3)
+    (data / "part-1.csv").rename(data / name)
+    (data / "part-2.csv").rename(data / "part1.csv")
+    learned, held_out = numbers_in(opened(data / name))
+    assert sorted(learned + held_out) == [*range(1, 60, 3)]
+    learned, held_out = numbers_in(opened(data / "part?.csv"))
+    assert sorted(learned + held_out) == [*range(2, 60, 3)]
+
+
 def test_patterns_that_match_the_same_files_hold_them_out(nested: Path) -> None:
     source = opened("data/*.csv", "--held-out=./data/part-[01].csv")
     learned, held_out = numbers_in(source)

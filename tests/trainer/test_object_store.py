@@ -178,6 +178,25 @@ def test_data_of_a_pattern_that_are_no_longer_in_the_bucket_are_not_read(bucket:
     assert read() == ["a.csv"]
 
 
+def test_an_object_whose_name_could_be_a_pattern_is_that_object_while_it_is_there(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    store = StorePolicy(cache=tmp_path / "cache", retry_seconds=5)
+    for name in ("x[1].csv", "x1.csv"):
+        bucket.write(f"run/{name}", name.encode())
+
+    def read(name: str) -> str:
+        path = Path(data_cache.fetch(f"{bucket.location}/{name}", option="--data", store=store))
+        # As data are found: what is there is no pattern.
+        return (path if path.exists() else Path(*glob(str(path)))).read_text()
+
+    assert [read("x1.csv"), read("x[1].csv")] == ["x1.csv", "x[1].csv"]
+    copies = {path.name for path in (tmp_path / "cache" / "data").rglob("*.csv")}
+    assert copies == {"x[1].csv", "x1.csv"}
+    bucket.delete("run/x[1].csv")
+    assert read("x[1].csv") == "x1.csv"
+
+
 def test_objects_that_stand_for_empty_folders_are_no_data(bucket: Bucket, store: Store, tmp_path: Path) -> None:
     policy = StorePolicy(cache=tmp_path, retry_seconds=2)
     for key in ("run/data/", "run/data/cat/"):

@@ -171,7 +171,7 @@ def _listed(where: str) -> Iterator[tuple[str, str]]:
             return
         for below, _, names in tf.io.gfile.walk(folder):
             yield from ((path := f"{below.rstrip('/')}/{name}", _real(path)) for name in names)
-    elif _WILD & set(where):
+    elif _WILD & set(where) and not _is_local_file(where):
         yield from ((path, _real(path)) for path in tf.io.gfile.glob(where) if not _is_directory(path))
     elif tf.io.gfile.exists(where):
         yield where, _real(where)
@@ -241,6 +241,11 @@ def _inode(path: str, *, if_linked: bool = False) -> tuple[int, int] | None:
     return None if if_linked and found.st_nlink == 1 else (found.st_dev, found.st_ino)
 
 
+def _is_local_file(where: str) -> bool:
+    """Whether it is the name of a file as it stands, also where it could be a pattern."""
+    return not is_url(where) and os.path.exists(where)
+
+
 def _is_directory(where: str) -> bool:
     return bool(tf.io.gfile.isdir(where))
 
@@ -261,6 +266,8 @@ def _is_text(path: str) -> bool:
 
 def _found(path: str, where: str) -> list[tuple[str, str]]:
     """The parts of a path that were found and not given, each with the pattern that it matched, or nothing."""
+    if path == where:
+        return []
     directory = f"{where.rstrip('/')}/"
     if path.startswith(directory):
         return [(part, "") for part in path.removeprefix(directory).split("/")]

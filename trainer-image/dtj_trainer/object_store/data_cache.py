@@ -102,6 +102,8 @@ def _wanted(entries: Sequence[Entry], folder: Location, pattern: str | None) -> 
     files = files_among(entries)
     if pattern is None:
         return files
+    if named := [entry for entry in files if entry.key == folder.below(pattern)]:
+        return named
     start, wanted = f"{folder.key}/" if folder.key else "", pattern.split("/")
     return [entry for entry in files if _matches(entry.key.removeprefix(start).split("/"), wanted)]
 
@@ -139,8 +141,10 @@ def _note(copies: Path, name: str) -> Path:
 
 
 def _remove_others(copies: Path, kept: set[Path], pattern: Path) -> None:
-    """Removes what is no longer in the bucket: all files that match the pattern are read."""
-    for path in [path for path in copies.glob(str(pattern)) if path.is_file()]:
+    """Removes what is no longer in the bucket: all files that match the pattern are read, or the one of its name."""
+    if copies / pattern in kept:
+        return
+    for path in [path for path in (*copies.glob(str(pattern)), copies / pattern) if path.is_file()]:
         if path not in kept:
             path.unlink(missing_ok=True)
             _note(copies, str(path.relative_to(copies))).unlink(missing_ok=True)
