@@ -278,6 +278,18 @@ def test_a_record_whose_feature_is_another_one_is_named(
     assert refusal(path) == f"{path}: record 2: {printed}; fix it, or remove it"
 
 
+@pytest.mark.parametrize("form", ["csv", "tfrecord"])
+def test_columns_have_one_order_however_they_are_named_and_the_label_is_none_of_them(tmp_path: Path, form: str) -> None:
+    path = records(tmp_path, third=tf.train.Feature(float_list=tf.train.FloatList(value=[2])))
+    if form == "csv":
+        path = table(tmp_path, "x,third,label\n" + "".join(f"{n},2,{n % 2}\n" for n in range(30)))
+    one, other = (
+        next(iter(opened(path, f"--columns={names}").validation(batch=1)))[0] for names in ("x,third", "third,x")
+    )
+    assert one.numpy().tolist() == other.numpy().tolist()
+    assert refusal(path, "--columns=x,label") == "--columns: label is the label (--label-column); name the others"
+
+
 @pytest.mark.parametrize(
     ("column", "printed"),
     [

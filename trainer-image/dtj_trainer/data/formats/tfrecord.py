@@ -52,8 +52,10 @@ class TFRecordReader:
         first = self._first_record(found.paths)
         specs = {spec.name: spec for spec in _features_of(first)}
         self._label = self._label_of(self._feature("--label-column", config.label, specs))
-        wanted = config.columns or sorted(name for name in specs if name != config.label)
+        wanted = sorted(config.columns or (name for name in specs if name != config.label))
         self._inputs = [self._feature("--columns", name, specs) for name in wanted]
+        if config.label in wanted:
+            raise UsageError(f"--columns: {config.label} is the label (--label-column); name the others")
         self._picture_size: tuple[int, ...] | None = None
         self.decodes_batches = True
         self.examples_are = self._input_spec(config, first)
