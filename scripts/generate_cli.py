@@ -35,7 +35,7 @@ CODES = {
     Exit.TIMEOUT: "the time that was given is over",
     Exit.API: "the cluster cannot be reached, or it refused",
     Exit.DEFECT: "a defect of dtj itself, with a traceback",
-    Exit.SIGNAL: "and more: a signal ended it; 130 after Ctrl-C",
+    Exit.SIGNAL: "and more: a signal ended it; 130 after Ctrl-C, 141 if the reader of the output has gone",
 }
 
 

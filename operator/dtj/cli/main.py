@@ -8,22 +8,24 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
 from dtj import __version__
 from dtj.cli import PROGRAM, VARIABLE
-from dtj.cli.common.terminal import Exit, SafeHandler, say_lines, show_error
+from dtj.cli.common.terminal import Exit, SafeHandler, discard_unwritable, say_lines, show_error
 
 
 class Section(StrEnum):
@@ -85,6 +87,18 @@ def _refuse_long(args: Sequence[str]) -> None:
             )
 
 
+class _ReaderGone(Exception):
+    """Whoever read our output has gone. click would take a BrokenPipeError for an end with code 1."""
+
+
+@contextmanager
+def _reader_may_go() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderGone from error
+
+
 class SectionedGroup(click.Group):
     """A group whose help lists its commands by section, and which imports a command only to run or complete it."""
 
@@ -94,6 +108,18 @@ class SectionedGroup(click.Group):
         # click suggests from these names after a typing error.
         self.commands = {entry.name: click.Command(entry.name, short_help=entry.summary) for entry in entries}
         self._imported: set[str] = set()
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As click does. Raises _ReaderGone."""
+        with _reader_may_go():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does. Raises _ReaderGone."""
+        with _reader_may_go():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands by section, within it in the order in which they were given."""
@@ -248,19 +274,13 @@ def main() -> NoReturn:
     _replace_what_cannot_be_encoded()
     gc.set_threshold(_ALLOCATIONS_TO_A_COLLECTION)
     try:
-        code = cli.main(prog_name=_program(Path(sys.argv[0])), complete_var=VARIABLE, standalone_mode=False)
-    except click.ClickException as error:
-        show_error(error)
-        code = error.exit_code
-    except click.Abort:
-        code = Exit.SIGNAL + 2
-    except BrokenPipeError:
-        # Whoever read our output has gone, and Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = Exit.SIGNAL + 13
+        code = _run()
+    except (_ReaderGone, BrokenPipeError):  # the latter from completion, and from complaints
+        code = Exit.SIGNAL + signal.SIGPIPE
     except Exception:  # noqa: BLE001  # Python would leave with 1
         traceback.print_exc()
         code = Exit.DEFECT
+    discard_unwritable()
     sys.exit(code)
 
 
@@ -269,6 +289,18 @@ def _replace_what_cannot_be_encoded() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
+
+
+def _run() -> int:
+    """Run the command, and say what is wrong with its arguments. Returns the exit code."""
+    try:
+        code: int = cli.main(prog_name=_program(Path(sys.argv[0])), complete_var=VARIABLE, standalone_mode=False)
+    except click.ClickException as error:
+        show_error(error)
+        return error.exit_code
+    except click.Abort:
+        return Exit.SIGNAL + signal.SIGINT
+    return code
 
 
 def _program(file: Path) -> str:

@@ -26,6 +26,15 @@ from support.waiting import eventually
 
 WAITS = "import time; print('up', flush=True); time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+SAVES = (
+    "import os, signal, sys, time\n"
+    "def save(*_):\n"
+    "    print('saved', flush=True)\n"
+    "    sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, save)\n"
+    "print('up', flush=True)\n"
+    "time.sleep(600)"
+)
 
 
 class CommandLine(LocalCommand):
@@ -52,6 +61,10 @@ class CommandLine(LocalCommand):
             assert sum("up" in log.read_text() for log in logs) == replicas
 
         eventually(up)
+
+    def saved(self) -> int:
+        """How many replicas have saved before they ended."""
+        return sum("saved" in log.read_text() for log in self.latest().glob("logs/worker-*.log"))
 
 
 @pytest.fixture
@@ -191,16 +204,55 @@ def test_a_run_under_nohup_outlives_its_terminal(dtj: CommandLine) -> None:
     assert marked_processes(dtj.mark) == []
 
 
-def test_a_reader_that_goes_away_ends_the_run_without_a_traceback(dtj: CommandLine) -> None:
-    running = dtj.start(write(dtj.folder, dtj.job(WAITS)))
+def test_a_run_whose_reader_goes_away_stops_as_any_other(dtj: CommandLine) -> None:
+    """As `dtj run job.yaml | tee log` does: Ctrl-C ends tee too."""
+    running = dtj.start(write(dtj.folder, dtj.job(SAVES)))
     dtj.wait_until_up()
     assert running.stdout is not None
     assert running.stderr is not None
     running.stdout.close()
     running.send_signal(signal.SIGINT)
-    assert running.wait(timeout=PATIENCE_SECONDS) != 0
+    assert running.wait(timeout=PATIENCE_SECONDS) == 130
     assert running.stderr.read() == ""
+    assert dtj.saved() == 2
     assert marked_processes(dtj.mark) == []
+
+
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+def test_a_run_whose_terminal_is_closed_saves_before_it_ends(
+    dtj: CommandLine, terminal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", terminal)
+    ours, theirs = pty.openpty()
+    running = dtj.start(write(dtj.folder, dtj.job(SAVES)), output=theirs)
+    os.close(theirs)
+    dtj.wait_until_up()
+    os.close(ours)
+    running.send_signal(signal.SIGHUP)
+    assert running.wait(timeout=PATIENCE_SECONDS) == 128 + signal.SIGHUP
+    assert dtj.saved() == 2
+    assert marked_processes(dtj.mark) == []
+
+
+def test_a_run_that_can_print_nothing_goes_on_to_its_end(dtj: CommandLine) -> None:
+    with Path("/dev/full").open("w") as full:
+        running = dtj.start(write(dtj.folder, dtj.job("pass")), output=full.fileno())
+    assert running.wait(timeout=PATIENCE_SECONDS) == 0
+    objects = (dtj.latest() / "objects.json").read_text()
+    assert "Succeeded" in objects
+
+
+def test_a_run_whose_reader_goes_away_goes_on_and_notes_it_in_its_log(dtj: CommandLine) -> None:
+    leave = dtj.folder / "leave"
+    code = f"import os, time\nprint('up', flush=True)\nwhile not os.path.exists({str(leave)!r}): time.sleep(0.05)"
+    running = dtj.start(write(dtj.folder, dtj.job(code)))
+    dtj.wait_until_up()
+    assert running.stdout is not None
+    running.stdout.close()
+    leave.touch()
+    assert running.wait(timeout=PATIENCE_SECONDS) == 0
+    notes = re.findall("<stdout> cannot be written.*", (dtj.latest() / "logs/dtj.log").read_text())
+    assert notes == ["<stdout> cannot be written, and gets no more: Broken pipe"]
 
 
 def test_a_terminal_gets_a_table_that_is_drawn_in_place(dtj: CommandLine) -> None:

@@ -7,12 +7,14 @@ test checks it. It is apart from :mod:`dtj.cli.common.terminal` because importin
 
 from __future__ import annotations
 
+import logging
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import IO, Any, Final, Generic, TextIO, TypeVar, cast
 
 import rich.console
 import rich.text
@@ -21,9 +23,11 @@ from rich.segment import Segment
 from rich.style import Style
 
 from dtj.api.printable import one_line, printable
-from dtj.cli.common.terminal import MAX_LINE
+from dtj.cli.common.terminal import MAX_LINE, discard_from_now_on
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;]{0,32}m)")
 """SGR, the one sequence that changes nothing but the looks of what follows."""
@@ -98,12 +102,53 @@ class Console(rich.console.Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else _cleaned(segment)
 
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command: rich would leave with code 1, which a script takes for a job that failed."""
+        raise  # rich calls this where it has caught the error
+
 
 def _cleaned(segment: Segment) -> Segment:
     style = segment.style
     if style is not None and style.link is not None:  # which goes to the terminal as it is, next to the text
         style = style.update_link(None)
     return Segment(printable(segment.text), style)
+
+
+class _Unfailing:
+    """A stream that nobody may read to its end: after the first failed write, all goes to /dev/null."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, or give up."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._give_up(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, or give up."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        discard_from_now_on(self._stream)
+        log.warning("%s cannot be written, and gets no more: %s", self._stream.name, error.strerror)
+
+
+def unfailing_console(*, stderr: bool = False) -> Console:
+    """A console for what goes on even if its terminal or its reader is gone, or the disk is full: no write raises."""
+    stream: TextIO | None = sys.stderr if stderr else sys.stdout
+    # There is no stream if the descriptor was closed before the start.
+    file = cast("IO[str]", _Unfailing(stream)) if stream is not None else None
+    return Console(file=file, stderr=stderr, highlight=False)
 
 
 def _nothing(_before: object, _now: object) -> Iterable[str]:

@@ -7,9 +7,12 @@ their length. No other module of this room prints, apart from :mod:`dtj.cli.comm
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
+from contextlib import suppress
 from enum import IntEnum
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
@@ -50,12 +53,31 @@ def show_error(error: click.ClickException) -> None:
     say(f"{context.command_path}: {message} ({context.command_path} -h {use})", err=True)
 
 
+def discard_from_now_on(stream: TextIO) -> None:
+    """Send all that is written to ``stream`` to /dev/null, also what it holds because it could not be written: Python
+    tries that again when it exits, and would leave with a code of its own."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def discard_unwritable() -> None:
+    """Discard what standard output and standard error hold but cannot write."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            discard_from_now_on(stream)
+
+
 class SafeHandler(logging.Handler):
     """Prints warnings of our own libraries, which hold a server's words, as logging's handler of last resort does."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the message on standard error."""
-        say(self.format(record), err=True)
+        """Print the message on standard error if that can be written: as with logging's handlers, it is no error if
+        it cannot."""
+        with suppress(OSError):
+            say(self.format(record), err=True)
 
 
 # -- how commands end -------------------------------------------------------------------------------------------
@@ -81,7 +103,7 @@ class Exit(IntEnum):
     """A defect of ``dtj`` itself; a traceback says where. Not 1, which a script takes for a job that failed."""
 
     SIGNAL = 128
-    """Plus the number of the signal: 130 after Ctrl-C."""
+    """Plus the number of the signal: 130 after Ctrl-C, 141 if the reader of the output has gone."""
 
 
 _ASK_TO_END: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -50,7 +50,8 @@ def run(
     """Run manifests here, or with --cluster on a cluster.
 
     Runs the jobs of each FILE in order: - is standard input, and job.yaml is the default. On this machine each
-    replica is a process.
+    replica is a process. A closed terminal stops the job as Ctrl-C does. If only its output can no longer be
+    written, it continues.
 
     Exit codes: 0 done, 1 a job failed, 2 bad input, 3 the time was over, 4 the cluster refused or does not answer,
     130 after Ctrl-C, which stops the job on this machine, and leaves it on a cluster.

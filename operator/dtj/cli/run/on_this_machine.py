@@ -19,7 +19,7 @@ import yaml
 
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label
-from dtj.cli.common.console import Console, Screen, Text
+from dtj.cli.common.console import Console, Screen, Text, unfailing_console
 from dtj.cli.common.formatting import listed, shown_path
 from dtj.cli.common.job_view import strategy_words
 from dtj.cli.common.submission import files_named
@@ -63,7 +63,7 @@ class Options:
 def run_files(files: tuple[str, ...], options: Options, *, trainer_python: str | None) -> int:
     """Run the jobs of these files on this machine, in order, up to the first that does not succeed. Returns the exit
     code."""
-    output, errors = Console(highlight=False), Console(stderr=True, highlight=False)
+    output, errors = unfailing_console(), unfailing_console(stderr=True)
     checked = check(files, Platform())
     for note in checked.notes:
         errors.print(Text(note), soft_wrap=True)
@@ -170,8 +170,8 @@ class _StopSignals:
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self.exit_code:
-            self._shown.say("Killing the processes.")
             self._running.kill()
+            self._shown.say("Killing the processes.")
             return
         self.exit_code = Exit.SIGNAL + number
         self._stop("Stopping: the processes save a checkpoint and end. Press Ctrl-C again to kill them.")
@@ -182,8 +182,8 @@ class _StopSignals:
             self._stop("The --timeout has expired: the processes save a checkpoint and end.")
 
     def _stop(self, words: str) -> None:
-        self._shown.say(words)
         self._running.stop()
+        self._shown.say(words)
 
 
 def _exit_code(ended: FinishedRun, stop_signals: _StopSignals, manifest: Manifest) -> int:

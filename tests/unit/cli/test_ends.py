@@ -1,0 +1,26 @@
+"""How commands end that can print nothing more, or that have lost the directory they run in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builders import manifest
+from support.local_runs import write
+
+
+def run(folder: Path, *arguments: object, shell: str) -> subprocess.CompletedProcess[str]:
+    """A command of ``dtj``, as ``"$@"`` of a line of bash."""
+    command = ["bash", "-c", shell, "bash", sys.executable, "-m", "dtj.cli.main", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, text=True, capture_output=True, env=os.environ, check=False)
+
+
+@pytest.mark.parametrize("arguments", ["--help", "explain --help", "explain job.yaml", "init new", "nonsense"], ids=str)
+def test_a_command_whose_reader_has_gone_ends_as_by_that_signal(tmp_path: Path, arguments: str) -> None:
+    write(tmp_path, manifest("tiny"))
+    done = run(tmp_path, *arguments.split(), shell='set -o pipefail; { sleep 0.5; "$@" 2>&1; } | true')
+    assert (done.returncode, done.stderr) == (141, "")
