@@ -67,7 +67,9 @@ class LocalCommand:
             started.wait()
 
 
-def python_job(code: str, *, name: str = "tiny", mark: str = "", **arguments: object) -> JsonObject:
+def python_job(
+    code: str, *, name: str = "tiny", mark: str = "", grace_seconds: int = 1, **arguments: object
+) -> JsonObject:
     """A manifest whose replicas run ``python -c code``; ``arguments`` are those of :func:`builders.manifest`."""
     container: JsonObject = {
         "name": names.MAIN_CONTAINER,
@@ -75,7 +77,8 @@ def python_job(code: str, *, name: str = "tiny", mark: str = "", **arguments: ob
         "command": ["python", "-c", code],
         "env": [{"name": MARK, "value": mark}],
     }
-    arguments.setdefault("template", {"spec": {"containers": [container], "terminationGracePeriodSeconds": 1}})
+    pod: JsonObject = {"containers": [container], "terminationGracePeriodSeconds": grace_seconds}
+    arguments.setdefault("template", {"spec": pod})
     return manifest(name, **arguments)  # type: ignore[arg-type]
 
 

@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 _GRACE_SECONDS: Final = 30
 """Kubernetes' default of ``terminationGracePeriodSeconds``."""
 
+_LONGEST_GRACE: Final = 24 * 3600
+"""Beyond it lies no checkpoint, but some numbers that pods may have are no times."""
+
 _START_ERROR: Final = 128
 """Exit code of a container that could not be started."""
 
@@ -97,8 +100,7 @@ class Kubelet:
         self._objects.patch(
             _key(pod), {"metadata": {"deletionTimestamp": timestamp(grace), "deletionGracePeriodSeconds": grace}}
         )
-        _terminate(running)
-        asyncio.get_running_loop().call_later(grace, _kill, running)
+        _terminate(running, grace=grace)
 
     @property
     def running(self) -> int:
@@ -111,10 +113,12 @@ class Kubelet:
         return self._latest.keys()
 
     def terminate(self) -> None:
-        """Ask all processes to end. Each pod says so, so that their exit codes are no failures of their own."""
+        """Have all processes end, each within the grace period of its pod. Each pod says so, so that their exit codes
+        are no failures of their own."""
         for running in self._running.values():
-            self._objects.patch(running.key, {"status": _status_asked_to_stop(self._objects.get(running.key))})
-            _terminate(running)
+            pod = self._objects.get(running.key)
+            self._objects.patch(running.key, {"status": _status_asked_to_stop(pod)})
+            _terminate(running, grace=_grace_seconds(pod))
 
     def kill(self) -> None:
         """End all processes at once."""
@@ -155,7 +159,9 @@ class Kubelet:
             return
         try:
             self._take_over(uid, process)
-            log.info("%s: process %d: %s", name, process.pid, " ".join(command.arguments))
+            program, *rest = command.arguments
+            # Without their values, which a report of this log leaves out too: some are secrets.
+            log.info("%s: process %d: %s with %d arguments", name, process.pid, program, len(rest))
             self._objects.patch(key, {"status": _status_running(self._objects.get(key), since=timestamp())})
             exit_code = await process.wait()
         finally:
@@ -180,10 +186,11 @@ class Kubelet:
         self._objects.patch(key, {"status": status})
 
 
-def _terminate(running: _Running) -> None:
+def _terminate(running: _Running, *, grace: int) -> None:
     running.terminated = True
     if running.process is not None:
         running.process.terminate()
+    asyncio.get_running_loop().call_later(grace, _kill, running)
 
 
 def _kill(running: _Running) -> None:
@@ -198,7 +205,7 @@ def _key(pod: JsonObject) -> Key:
 
 def _grace_seconds(pod: JsonObject) -> int:
     grace = dig(pod, "spec", "terminationGracePeriodSeconds")
-    return grace if isinstance(grace, int) else _GRACE_SECONDS
+    return min(max(grace, 0), _LONGEST_GRACE) if isinstance(grace, int) else _GRACE_SECONDS
 
 
 def _take(file: Path) -> str:

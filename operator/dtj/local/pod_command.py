@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,10 @@ _NO_PROXY: Final = ("no_proxy", "NO_PROXY")
 _LOOPBACK: Final = "127.0.0.1,localhost"
 
 
+_OF_THE_LOG: Final = (Env.LOG_FORMAT, "DTJ_LOG_LEVEL")
+"""What a person sets for the trainer where there is no chart."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """What to execute, with which environment."""
@@ -41,9 +45,7 @@ def command_of(
     ``defaults`` are variables that hold where neither it nor the pod sets them.
     """
     container = main_container_of(pod)
-    inherited = {
-        name: value for name, value in environ.items() if name != Env.TF_CONFIG and not name.startswith(Env.PREFIX)
-    }
+    inherited = {name: value for name, value in environ.items() if _is_passed_on(name)}
     variables = _variables(container, environ)
     environment = {**defaults, **trainer.environment(inherited), **variables}
     if "PATH" in variables:
@@ -57,6 +59,11 @@ def command_of(
         environment[name] = ",".join(part for part in (environment.get(name), _LOOPBACK) if part)
     words = [*(items_of(container.get("command")) or trainer.command), *items_of(container.get("args"))]
     return Command(tuple(_expand(str(word), variables) for word in words), environment)
+
+
+def _is_passed_on(name: str) -> bool:
+    """Whether a variable of the runner is for its processes too: what tells them their place in the job is not."""
+    return name in _OF_THE_LOG or (name != Env.TF_CONFIG and not name.startswith(Env.PREFIX))
 
 
 def problems_of(pod: JsonObject, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -73,7 +80,18 @@ def problems_of(pod: JsonObject, environ: Mapping[str, str]) -> tuple[str, ...]:
     ]
     if main.get("envFrom"):
         found.append(f"{path}.envFrom: comes from the cluster, and there is none on this machine: give the variables")
-    return tuple(found)
+    return (*found, *(f"{where}: holds a NUL character, which no process can get" for where in _nul_in(main, path)))
+
+
+def _nul_in(container: JsonObject, path: str) -> Iterator[str]:
+    """The fields of a container with a NUL character, which ends a text for the operating system."""
+    for field in ("command", "args"):
+        for index, word in enumerate(items_of(container.get(field))):
+            if "\0" in str(word):
+                yield f"{path}.{field}[{index}]"
+    for index, variable in enumerate(objects(container.get("env"))):
+        if "\0" in text(variable.get("name")) + text(variable.get("value")):
+            yield f"{path}.env[{index}]"
 
 
 def omissions_of(pod: JsonObject) -> tuple[str, ...]:
@@ -87,7 +105,9 @@ def omissions_of(pod: JsonObject) -> tuple[str, ...]:
         ("sidecar", sidecars),
         ("volume", volumes),
     )
-    return tuple(f"{kind} {text(item.get('name'))}" for kind, items in parts for item in items)
+    folder = main.get("workingDir")  # of the image: a run is in the folder in which it was started
+    named = tuple(f"{kind} {text(item.get('name'))}" for kind, items in parts for item in items)
+    return (*named, f"workingDir {folder}") if folder else named
 
 
 def image_of(pod: JsonObject) -> str:

@@ -56,9 +56,6 @@ PROGRESS_INTERVAL: Final = 0.5
 
 PROGRESS_TIMEOUT: Final = 1.0
 
-GRACE_SECONDS: Final = 30.0
-"""How long processes get to save and to end before they are killed; Kubernetes' default."""
-
 
 class End(Enum):
     """How a run ended."""
@@ -195,11 +192,11 @@ class LocalRun:
             await _wait(self._stop, VIEW_INTERVAL)
 
     async def _end_processes(self, kubelet: Kubelet, running: RunningJob, show: Callable[[RunView], None]) -> None:
-        """End what still runs: all of it after a stop, and after the job's own end what its policy left running."""
+        """End what still runs: all of it after a stop, and after the job's own end what its policy left running. Each
+        process has the grace period of its pod."""
         kubelet.terminate()
-        deadline = loop_time() + GRACE_SECONDS
         while kubelet.running:
-            if self._kill.is_set() or loop_time() > deadline:
+            if self._kill.is_set():
                 kubelet.kill()
             show(replace(running.view(), state="Stopping"))
             await asyncio.sleep(VIEW_INTERVAL)

@@ -179,7 +179,7 @@ def test_ctrl_c_stops_the_processes_and_says_how_to_go_on(dtj: CommandLine) -> N
 
 
 def test_a_second_ctrl_c_kills_processes_that_do_not_end(dtj: CommandLine) -> None:
-    running = dtj.start(write(dtj.folder, dtj.job(DEAF)))
+    running = dtj.start(write(dtj.folder, dtj.job(DEAF, grace_seconds=600)))
     dtj.wait_until_up()
     running.send_signal(signal.SIGINT)
     assert running.stdout is not None
@@ -206,7 +206,7 @@ def test_a_run_under_nohup_outlives_its_terminal(dtj: CommandLine) -> None:
 
 def test_a_run_whose_reader_goes_away_stops_as_any_other(dtj: CommandLine) -> None:
     """As `dtj run job.yaml | tee log` does: Ctrl-C ends tee too."""
-    running = dtj.start(write(dtj.folder, dtj.job(SAVES)))
+    running = dtj.start(write(dtj.folder, dtj.job(SAVES, grace_seconds=60)))
     dtj.wait_until_up()
     assert running.stdout is not None
     assert running.stderr is not None
@@ -224,7 +224,7 @@ def test_a_run_whose_terminal_is_closed_saves_before_it_ends(
 ) -> None:
     monkeypatch.setenv("TERM", terminal)
     ours, theirs = pty.openpty()
-    running = dtj.start(write(dtj.folder, dtj.job(SAVES)), output=theirs)
+    running = dtj.start(write(dtj.folder, dtj.job(SAVES, grace_seconds=60)), output=theirs)
     os.close(theirs)
     dtj.wait_until_up()
     os.close(ours)

@@ -147,6 +147,41 @@ async def test_pods_that_the_clean_up_policy_keeps_end_with_the_run_all_the_same
     assert marked_processes(mark) == []
 
 
+DEAF = (
+    "import os, signal, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "open(os.environ['DTJ_CHECKPOINT_DIR'] + '/up', 'w').close()\n"
+    "time.sleep(600)"
+)
+
+
+async def test_a_stopped_run_gives_each_process_the_grace_period_of_its_pod(tmp_path: Path) -> None:
+    def show(view: RunView, running: LocalRun) -> None:
+        if (tmp_path / "tiny/latest/checkpoint/up").exists():
+            running.stop()
+
+    ended = await asyncio.wait_for(
+        run_locally(python_job(DEAF, roles={"worker": 1}, grace_seconds=1), tmp_path, show=show), 20
+    )
+    assert ended.end is End.STOPPED
+
+
+async def test_a_grace_period_that_no_clock_reaches_is_as_good_as_a_day(tmp_path: Path) -> None:
+    """The servers are stopped when the chief has completed."""
+    code = "import os, time; os.environ['DTJ_ROLE'] == 'chief' or time.sleep(600)"
+    roles = {"chief": 1, "worker": 1, "ps": 1}
+    job = python_job(code, strategy="ParameterServer", roles=roles, grace_seconds=999_999_999_999)
+    assert (await run_locally(job, tmp_path)).end is End.SUCCEEDED
+
+
+async def test_arguments_are_in_no_log_of_the_runner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    await run_locally(python_job("'s3cret-value'", roles={"worker": 1}), tmp_path)
+    (line,) = [record.getMessage() for record in caplog.records if ": process " in record.getMessage()]
+    assert line.endswith(": python with 2 arguments")
+    assert "s3cret-value" not in caplog.text
+
+
 async def test_the_last_words_of_a_replica_are_what_it_wrote_for_that(tmp_path: Path) -> None:
     code = "import os, sys; open(os.environ['DTJ_TERMINATION_LOG'], 'w').write('the reason'); sys.exit(1)"
     ended = await run_locally(python_job(code, roles={"worker": 1}), tmp_path)

@@ -77,6 +77,12 @@ def test_what_belongs_to_the_runner_is_not_passed_on() -> None:
     assert found["HOME"] == "/home/a"
 
 
+def test_the_format_and_the_level_of_the_log_are_passed_on() -> None:
+    environ = {"DTJ_LOG_FORMAT": "json", "DTJ_LOG_LEVEL": "debug", "DTJ_LOG_DIR": "/elsewhere"}
+    found = command(pod(), environ).environment
+    assert {name: found.get(name) for name in environ} == {**environ, "DTJ_LOG_DIR": None}
+
+
 def test_peers_on_this_machine_are_not_asked_for_through_a_proxy() -> None:
     found = command(pod(), {"no_proxy": "example.com", "http_proxy": "http://proxy:3128"}).environment
     assert found["no_proxy"] == "example.com,127.0.0.1,localhost"
@@ -99,6 +105,14 @@ def test_variables_from_a_config_map_are_missed() -> None:
     assert problem.startswith("spec.containers[0].envFrom: ")
 
 
+def test_a_text_that_no_process_can_get_is_named() -> None:
+    body = pod(command=["sh", "a\0b"], args=["\0"], env=[{"name": "A", "value": "\0"}])
+    assert problems_of(body, {}) == tuple(
+        f"spec.containers[0].{field}: holds a NUL character, which no process can get"
+        for field in ("command[1]", "args[0]", "env[0]")
+    )
+
+
 def test_what_is_not_played_on_this_machine_is_named() -> None:
     body: JsonObject = {
         "spec": {
@@ -110,3 +124,4 @@ def test_what_is_not_played_on_this_machine_is_named() -> None:
     assert omissions_of(body) == ("init container fetch", "sidecar shipper", "volume data")
     assert image_of(body) == "i"
     assert omissions_of(pod()) == ()
+    assert omissions_of(pod(workingDir="/code")) == ("workingDir /code",)
