@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 from enum import StrEnum
 from pathlib import Path
@@ -90,12 +92,11 @@ def init(directory: Path, strategy: Strategy, workers: int | None, style: Style,
         say(f"style {style} does not go with {strategy}, but with {', '.join(_STRATEGIES[style])}", err=True)
         return Exit.USAGE
     workers = workers or (1 if strategy in (*SINGLE_PROCESS, Strategy.TPU) else _SEVERAL)
-    job_name = name or job_name_from(directory.absolute().name)
+    job_name = name or job_name_from(Path(os.path.abspath(directory)).name)  # also of `..`
     # The name is written into the manifest unchecked: an invalid one could change the manifest's structure.
     plain = yaml.safe_load(_manifest("plain", strategy, style, workers))
     found = validate({**plain, "metadata": {"name": job_name}})
-    files = {MANIFEST: _manifest(job_name, strategy, style, workers), SCRIPT: _script(style, strategy)}
-    present = [directory / file for file in files if (directory / file).exists()]
+    present = [directory / file for file in (MANIFEST, SCRIPT) if (directory / file).exists()]
     if found or (present and not force):
         for violation in found:
             named = f'--name "{name}"' if name and violation.field == "metadata.name" else violation.field
@@ -103,6 +104,7 @@ def init(directory: Path, strategy: Strategy, workers: int | None, style: Style,
         for path in () if found else present:
             say(f"{path}: already exists: use --force to overwrite it, or name another directory", err=True)
         return Exit.USAGE
+    files = {MANIFEST: _manifest(job_name, strategy, style, workers), SCRIPT: _script(style, strategy)}
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
@@ -141,6 +143,10 @@ def _script(style: Style, strategy: Strategy) -> str:
 
 
 def _manifest(name: str, strategy: Strategy, style: Style, workers: int) -> str:
+    import yaml
+
+    # What YAML reads as something else, such as a name "yes", is quoted; "y" and "n" are for Kubernetes' reader alone.
+    written = name if yaml.safe_load(name) == name and name not in ("y", "n") else json.dumps(name)
     arguments = [*_ARGUMENTS[style], *(["--micro-batches=4"] if strategy is Strategy.PIPELINE else [])]
     return f"""\
 # {name}: {_MEANING[style]}.
@@ -149,7 +155,7 @@ def _manifest(name: str, strategy: Strategy, style: Style, workers: int) -> str:
 apiVersion: {names.API_VERSION}
 kind: {names.KIND}
 metadata:
-  name: {name}
+  name: {written}
 spec:
   # Decides how the pods work together; docs/strategies.md has all.
   strategy: {strategy}

@@ -48,6 +48,23 @@ def test_every_pair_is_valid_and_can_be_submitted_with_its_code(
     assert config_map["metadata"]["name"] in [volume.get("configMap", {}).get("name") for volume in volumes]
 
 
+@pytest.mark.parametrize("name", ["yes", "on", "off", "no", "true", "null", "y", "n", "ok"])
+def test_a_name_that_yaml_would_read_as_something_else_is_quoted(tmp_path: Path, dtj: Dtj, name: str) -> None:
+    assert dtj("init", tmp_path / name).code == 0
+    text = (tmp_path / name / "job.yaml").read_text()
+    assert yaml.safe_load(text)["metadata"]["name"] == name
+    assert f"\n  name: {name}\n" in text if name == "ok" else f'\n  name: "{name}"\n' in text
+    assert dtj("validate", tmp_path / name / "job.yaml").code == 0
+
+
+def test_the_directory_above_gives_its_name(tmp_path: Path, dtj: Dtj, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = tmp_path / "digits" / "below"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert dtj("init", "..").code == 0
+    assert yaml.safe_load(Path("../job.yaml").read_text())["metadata"]["name"] == "digits"
+
+
 def test_without_a_directory_it_is_the_current_one(tmp_path: Path, dtj: Dtj, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "cd " not in dtj("init", "--name", "here").out

@@ -255,22 +255,46 @@ def test_a_run_whose_reader_goes_away_goes_on_and_notes_it_in_its_log(dtj: Comma
     assert notes == ["<stdout> cannot be written, and gets no more: Broken pipe"]
 
 
-def test_a_terminal_gets_a_table_that_is_drawn_in_place(dtj: CommandLine) -> None:
-    ours, theirs = pty.openpty()
-    running = dtj.start(write(dtj.folder, dtj.job("pass")), output=theirs)
-    os.close(theirs)
+def read_all(terminal: int) -> bytes:
+    """What is written to a terminal until nobody has it open."""
     shown = b""
     try:
-        while chunk := os.read(ours, 65_536):
+        while chunk := os.read(terminal, 65_536):
             shown += chunk
     except OSError:
         pass  # on Linux, this is how a closed other side shows
     finally:
-        os.close(ours)
+        os.close(terminal)
+    return shown
+
+
+def test_a_terminal_gets_a_table_that_is_drawn_in_place(dtj: CommandLine) -> None:
+    ours, theirs = pty.openpty()
+    running = dtj.start(write(dtj.folder, dtj.job("pass")), output=theirs)
+    os.close(theirs)
+    shown = read_all(ours)
     assert running.wait(timeout=PATIENCE_SECONDS) == 0
     assert b"Replica" in shown
     assert b"\x1b[" in shown
     assert b"succeeded" in shown
+
+
+def test_with_no_color_a_terminal_gets_plain_lines(dtj: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    ours, theirs = pty.openpty()
+    running = dtj.start(write(dtj.folder, dtj.job("pass")), output=theirs)
+    os.close(theirs)
+    shown = read_all(ours)
+    assert running.wait(timeout=PATIENCE_SECONDS) == 0
+    assert b"Succeeded" in shown
+    assert b"\x1b" not in shown
+
+
+def test_a_pipe_gets_lines_also_with_force_color(dtj: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    done = dtj.run(write(dtj.folder, dtj.job("pass")))
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
 
 
 def test_resume_goes_on_in_the_latest_runs_folder(dtj: CommandLine) -> None:

@@ -8,6 +8,7 @@ test checks it. It is apart from :mod:`dtj.cli.common.terminal` because importin
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import textwrap
@@ -92,8 +93,23 @@ def stacked(lines: Iterable[Text]) -> rich.text.Text:
     return rich.text.Text("\n").join(lines)
 
 
+def _plain() -> bool:
+    return bool(os.environ.get("NO_COLOR"))
+
+
 class Console(rich.console.Console):
-    """A console that draws no character that a terminal obeys but those of our own layout."""
+    """A console that draws no character that a terminal obeys but those of our own layout, and none at all if NO_COLOR
+    is set."""
+
+    def __init__(self, **layout: Any) -> None:
+        if _plain():
+            layout["color_system"] = None  # else rich would leave out colours, and write bold and dim
+        super().__init__(**layout)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it is a terminal: with FORCE_COLOR, rich takes a pipe for one."""
+        return super().is_terminal and ("FORCE_COLOR" not in os.environ or self.file.isatty())
 
     def render(
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
@@ -184,13 +200,13 @@ class Screen(Generic[T]):
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
-            if console.is_terminal and not console.is_dumb_terminal
+            if console.is_terminal and not console.is_dumb_terminal and not _plain()
             else None
         )
 
     @property
     def draws(self) -> bool:
-        """Whether this is a terminal."""
+        """Whether it is drawn again in place."""
         return self._live is not None
 
     def shown(self) -> AbstractContextManager[object]:
