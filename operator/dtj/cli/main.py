@@ -25,7 +25,7 @@ from click.shell_completion import CompletionItem
 
 from dtj import __version__
 from dtj.cli import PROGRAM, VARIABLE
-from dtj.cli.common.terminal import Exit, SafeHandler, discard_unwritable, say_lines, show_error
+from dtj.cli.common.terminal import Exit, SafeHandler, discard_unwritable, say, say_lines, show_error
 
 
 class Section(StrEnum):
@@ -278,8 +278,7 @@ def main() -> NoReturn:
     except (_ReaderGone, BrokenPipeError):  # the latter from completion, and from complaints
         code = Exit.SIGNAL + signal.SIGPIPE
     except Exception:  # noqa: BLE001  # Python would leave with 1
-        traceback.print_exc()
-        code = Exit.DEFECT
+        code = _report_failure()
     discard_unwritable()
     sys.exit(code)
 
@@ -289,6 +288,17 @@ def _replace_what_cannot_be_encoded() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
+
+
+def _report_failure() -> int:
+    """Print the traceback of a defect, or one line if there is no directory to work in. Returns the exit code."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        say("the current directory has been removed: change to another one", err=True)
+        return Exit.USAGE
+    traceback.print_exc()
+    return Exit.DEFECT
 
 
 def _run() -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -55,8 +56,7 @@ def local_network(spec: JobSpec) -> Iterator[LocalNetwork]:
     try:
         yield LocalNetwork(dict(zip(wanted, zip(ports[::2], ports[1::2], strict=True), strict=True)))
     finally:
-        for port in ports:
-            port.close()
+        _give_back(ports)
 
 
 _LOWEST: Final = 10_000
@@ -65,7 +65,7 @@ _OUTGOING: Final = (32_768, 60_999)
 
 
 class NoFreePort(Exception):
-    """Every port that could be used is taken."""
+    """Every port that could be used is taken, or the process may open no more sockets."""
 
 
 class ReservedPort:
@@ -99,26 +99,39 @@ class ReservedPort:
 
 
 def reserve(count: int) -> tuple[ReservedPort, ...]:
-    """This many ports, outside the range of outgoing connections: from there any client could take one.
-
-    Raises NoFreePort.
-    """
-    low, high = _outgoing_range()
-    candidates = [*range(_LOWEST, low), *range(high + 1, 65_536)]
-    random.shuffle(candidates)
+    """This many ports. Raises NoFreePort."""
     found: list[ReservedPort] = []
-    for number in candidates:
+    for number in _candidates():
         if len(found) == count:
             break
         try:
             found.append(ReservedPort(number))
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                _give_back(found)
+                raise NoFreePort(f"it needs {count} ports, and more open files than allowed: see ulimit -n") from error
             continue  # taken
     if len(found) < count:
-        for port in found:
-            port.close()
-        raise NoFreePort(f"this machine has {len(found)} free ports outside {low}-{high}; the job needs {count}")
+        _give_back(found)
+        raise NoFreePort(f"this machine has {len(found)} free ports from {_LOWEST} on; the job needs {count}")
     return tuple(found)
+
+
+def _candidates() -> Iterator[int]:
+    """The ports outside the range of outgoing connections, from where any client could take one, in any order; then
+    those inside: some machines have no others."""
+    low, high = _outgoing_range()
+    for ports in (
+        [*range(_LOWEST, low), *range(max(high + 1, _LOWEST), 65_536)],
+        [*range(max(low, _LOWEST), high + 1)],
+    ):
+        random.shuffle(ports)
+        yield from ports
+
+
+def _give_back(ports: Iterable[ReservedPort]) -> None:
+    for port in ports:
+        port.close()
 
 
 def _bound(number: int, kind: socket.SocketKind) -> socket.socket:

@@ -18,6 +18,7 @@ import yaml
 import dtj
 from dtj.api.json import JsonObject, objects
 from dtj.api.names import KIND
+from dtj.api.printable import printable
 from dtj.local.machine import cores
 from dtj.local.objects import timestamp
 from dtj.local.run_directory import RunDirectory, RunError, write_privately
@@ -111,8 +112,9 @@ class Recorder:
         self._earlier = read_record(file).starts
         self._start = Start(
             started_at=timestamp(),
-            command=command,
-            folder=str(Path.cwd()),
+            # Names of files need not be UTF-8, and JSON must be.
+            command=tuple(map(printable, command)),
+            folder=printable(str(Path.cwd())),
             host=_host(),
             versions={"dtj": dtj.__version__, **dict(trainer.versions)},
         )

@@ -83,7 +83,7 @@ def find_trainer(explicit: str | None, environ: Mapping[str, str]) -> Trainer:
     named = explicit or environ.get(VARIABLE)
     if named:
         where = "--trainer-python" if explicit else VARIABLE
-        python = Path(named).expanduser()
+        python = Path(os.path.expanduser(named))  # Path.expanduser raises an error for ~ with the name of nobody
         if (python / "pyvenv.cfg").is_file():
             python = python / "bin" / "python"
         if not os.access(python, os.X_OK) or python.is_dir():

@@ -24,3 +24,12 @@ def test_a_command_whose_reader_has_gone_ends_as_by_that_signal(tmp_path: Path, 
     write(tmp_path, manifest("tiny"))
     done = run(tmp_path, *arguments.split(), shell='set -o pipefail; { sleep 0.5; "$@" 2>&1; } | true')
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("arguments", ["init", "run ../job.yaml"])
+def test_a_directory_that_was_removed_is_one_line(tmp_path: Path, arguments: str) -> None:
+    write(tmp_path, manifest("tiny"))
+    (tmp_path / "gone").mkdir()
+    done = run(tmp_path / "gone", *arguments.split(), shell='rmdir ../gone; "$@"')
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "the current directory has been removed: change to another one\n"

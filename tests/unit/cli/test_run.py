@@ -350,12 +350,29 @@ def test_a_place_that_cannot_be_written_is_one_line(dtj: CommandLine, place: str
     assert re.fullmatch(r"\S+: cannot be written: [\w ]+; choose another folder with --output-dir\n", done.stderr)
 
 
-def test_a_missing_trainer_is_one_line(dtj: CommandLine) -> None:
-    done = dtj.run(write(dtj.folder, dtj.job("pass")), "--trainer-python", "nowhere/python")
-    assert done.returncode == 2
-    assert done.stderr == (
-        "--trainer-python: no Python at nowhere/python; name the python of the trainer's environment\n"
+def test_a_folder_whose_name_is_not_utf_8_takes_no_runs_but_may_start_them(
+    dtj: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = dtj.folder / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    write(folder, dtj.job("pass"))
+    monkeypatch.setenv("DTJ_TRAINER_PYTHON", str(dtj.trainer))
+    monkeypatch.chdir(folder)
+    assert cli.main(["run"], prog_name="dtj", standalone_mode=False) == 2
+    assert capsys.readouterr().err == (
+        f"{dtj.folder}/caf\ufffd/dtj-runs: its name is not UTF-8; choose another folder with --output-dir\n"
     )
+    assert list(folder.iterdir()) == [folder / "job.yaml"]
+    runs = ["--output-dir", str(dtj.folder / "dtj-runs")]
+    assert cli.main(["run", *runs], prog_name="dtj", standalone_mode=False) == 0
+    assert "caf\ufffd" in (dtj.latest() / "record.json").read_text()
+
+
+@pytest.mark.parametrize("path", ["nowhere/python", "~nobody-of-this-name/python"])
+def test_a_missing_trainer_is_one_line(dtj: CommandLine, path: str) -> None:
+    done = dtj.run(write(dtj.folder, dtj.job("pass")), "--trainer-python", path)
+    assert done.returncode == 2
+    assert done.stderr == f"--trainer-python: no Python at {path}; name the python of the trainer's environment\n"
 
 
 def test_too_little_memory_is_one_line_that_can_be_overruled(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import sys
 from pathlib import Path
@@ -139,10 +140,29 @@ def test_ports_differ_and_lie_outside_the_range_of_outgoing_connections() -> Non
             port.close()
 
 
+def test_where_all_ports_are_for_outgoing_connections_those_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dtj.local.ports._outgoing_range", lambda: (1024, 65_535))
+    for port in reserve(2):
+        assert 10_000 <= port.number <= 65_535
+        port.close()
+
+
 def test_a_machine_without_enough_ports_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dtj.local.ports._outgoing_range", lambda: (10_000, 65_535))
-    with pytest.raises(NoFreePort, match="has 0 free ports outside 10000-65535; the job needs 2"):
+    monkeypatch.setattr("dtj.local.ports._LOWEST", 65_536)
+    with pytest.raises(NoFreePort, match="has 0 free ports from 65536 on; the job needs 2"):
         reserve(2)
+
+
+def test_too_few_files_that_may_be_open_are_no_lack_of_ports() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Path(os.devnull).open() as first_free:
+        few = first_free.fileno() + 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
+    try:
+        with pytest.raises(NoFreePort, match=r"it needs 100 ports, and more open files than allowed: see ulimit -n"):
+            reserve(100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_each_replica_has_an_address_and_a_status_port_of_its_own() -> None:

@@ -226,6 +226,7 @@ def _check_environment(manifest: Manifest, pods: tuple[JsonObject, ...]) -> None
 def _directory(manifest: Manifest, options: Options, stack: ExitStack) -> tuple[bool, RunDirectory]:
     """Where to run, and whether an earlier run was there. ``stack`` keeps the folder locked. Raises Refused."""
     job = manifest.job.name
+    _check_name(options.runs)
     try:
         earlier = run_directory.latest(options.runs, job=job) if options.resume else None
         directory = earlier or run_directory.create(options.runs, job=job, now=datetime.now())
@@ -242,6 +243,14 @@ def _directory(manifest: Manifest, options: Options, stack: ExitStack) -> tuple[
             "choose another folder with --output-dir"
         ) from error
     return earlier is not None, directory
+
+
+def _check_name(runs: Path) -> None:
+    """Refuse a folder whose name the variables of a pod, which are UTF-8, cannot hold."""
+    try:
+        str(runs.absolute()).encode()
+    except UnicodeEncodeError:
+        raise Refused(f"{runs.absolute()}: its name is not UTF-8; choose another folder with --output-dir") from None
 
 
 def _tensorboard(trainer: Trainer, base: Path) -> str:
