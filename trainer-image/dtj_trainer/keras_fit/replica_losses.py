@@ -383,7 +383,8 @@ def update_metrics(original: Any, metrics: Any, y_true: Any, y_pred: Any, sample
 def _update_by_all(metric: Any, values: tuple[Any, Any, Any]) -> None:
     y_true, y_pred, sample_weight = Whole(here.present).gathered(values)
     # All that the metric keeps is the first replica's: also what it began with, of which each has a part.
-    kept = [tf.convert_to_tensor(variable.value) for variable in metric.variables]
+    # A copy is on the replica's device, which TensorFlow asks for; what is read of a variable has none.
+    kept = [tf.identity(variable.value) for variable in metric.variables]
     kept = tf.distribute.get_replica_context().all_reduce("SUM", kept) if kept else []
     before = list(zip(metric.variables, kept, strict=True))
     with alone(), keras.StatelessScope(state_mapping=before) as scope:
