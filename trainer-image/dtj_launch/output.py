@@ -16,7 +16,7 @@ from .logs import LogOptions
 
 log = logging.getLogger(__name__)
 
-_MESSAGE_BYTES = 4096
+MESSAGE_BYTES = 4096
 """What Kubernetes takes of a termination message: of a longer one, the end."""
 
 
@@ -43,6 +43,16 @@ def configure_logs(options: LogOptions, environ: Mapping[str, str]) -> None:
     )
 
 
+def as_message(words: str) -> bytes:
+    """Words as a line of a termination message that Kubernetes takes as a whole.
+
+    The end of words that are too long is left out: the beginning says whether a restart can help.
+    """
+    # In whole characters.
+    kept = words.encode(errors="replace")[: MESSAGE_BYTES - 1].decode(errors="ignore")
+    return kept.encode() + b"\n"
+
+
 class TerminationMessage:
     """The file that Kubernetes reads a container's last words from; a program may write there itself."""
 
@@ -61,23 +71,18 @@ class TerminationMessage:
         """What a program that has ended left of replicas that differ; nothing where it left nothing."""
         if self._there:
             with suppress(OSError, ValueError, LookupError, TypeError), open(self._path, "rb") as file:
-                found = json.loads(file.read(_MESSAGE_BYTES).splitlines()[-1])[CORRUPT]
+                found = json.loads(file.read(MESSAGE_BYTES).splitlines()[-1])[CORRUPT]
                 if isinstance(found, dict):
                     return found
         return {}
 
     def leave(self, text: str) -> None:
-        """Writes them, unless the program has written its own.
-
-        The end of words that are too long is left out: the beginning says whether a restart can help.
-        """
+        """Writes them, unless the program has written its own."""
         if not self._there or not text:
             return
         try:
             with open(self._path, "ab") as file:
                 if file.tell() == 0:
-                    # In whole characters.
-                    words = text.encode(errors="replace")[: _MESSAGE_BYTES - 1].decode(errors="ignore")
-                    file.write(words.encode() + b"\n")
+                    file.write(as_message(text))
         except OSError as error:
             log.warning(f"last words not written to {self._path}: {error.strerror}")

@@ -188,7 +188,7 @@ OF_PIPELINE = {
     "yes": ("'binary_crossentropy'", "keras.losses.BinaryFocalCrossentropy()", "keras.losses.Hinge()"),
     "class": (_CROSS.format(""), "each"), "classes": (_CROSS.format(""), "each"),
 }  # fmt: skip
-"""Losses that a pipeline takes."""
+"""Losses that a pipeline takes, and parameter servers."""
 NOT_OF_PIPELINE = (
     "Normalization(r", "Normalization(m", "Normalization()", "Spectral", "Counted", "AddSum", "AddObject", "AddSpread",
     "AddBalance", "Centre", "Scaled", "Running", "Deviation", "Neighbours", "OwnNorm", "Codebook", "Block", "mask_zero",
@@ -209,10 +209,7 @@ def compose_central(seed: int) -> Sample:
 
 def compose_pipeline(seed: int) -> Sample:
     """A sample that a pipeline of two stages is to take."""
-    chance = random.Random(f"pipeline {seed}")
-    sample = _without(NOT_OF_PIPELINE, chance)
-    loss = chance.choice(OF_PIPELINE[sample.target])
-    return replace(sample, strategy=PIPELINE, resumed=False, loss=loss, weights="", own=())
+    return _of_single_examples(PIPELINE, NOT_OF_PIPELINE, random.Random(f"pipeline {seed}"))
 
 
 NOT_OF_SERVERS = (
@@ -224,10 +221,14 @@ NOT_OF_SERVERS = (
 
 def compose_servers(seed: int) -> Sample:
     """A sample of tf_keras that one worker and a parameter server are to take."""
-    chance = random.Random(f"servers {seed}")
-    sample = _without(NOT_OF_SERVERS, chance)
+    return _of_single_examples(SERVERS, NOT_OF_SERVERS, random.Random(f"servers {seed}"))
+
+
+def _of_single_examples(strategy: str, refused: Sequence[str], chance: random.Random) -> Sample:
+    """A sample for a strategy that takes the mean of one loss over single examples, without weights."""
+    sample = _without(refused, chance)
     loss = chance.choice(OF_PIPELINE[sample.target])
-    return replace(sample, strategy=SERVERS, resumed=False, loss=loss, weights="", own=())
+    return replace(sample, strategy=strategy, resumed=False, loss=loss, weights="", own=())
 
 
 def _without(refused: Sequence[str], chance: random.Random) -> Sample:

@@ -268,12 +268,18 @@ def read_all(terminal: int) -> bytes:
     return shown
 
 
-def test_a_terminal_gets_a_table_that_is_drawn_in_place(dtj: CommandLine) -> None:
+def shown_on_a_terminal(dtj: CommandLine) -> bytes:
+    """What a run that succeeds writes to its terminal."""
     ours, theirs = pty.openpty()
     running = dtj.start(write(dtj.folder, dtj.job("pass")), output=theirs)
     os.close(theirs)
     shown = read_all(ours)
     assert running.wait(timeout=PATIENCE_SECONDS) == 0
+    return shown
+
+
+def test_a_terminal_gets_a_table_that_is_drawn_in_place(dtj: CommandLine) -> None:
+    shown = shown_on_a_terminal(dtj)
     assert b"Replica" in shown
     assert b"\x1b[" in shown
     assert b"succeeded" in shown
@@ -281,11 +287,7 @@ def test_a_terminal_gets_a_table_that_is_drawn_in_place(dtj: CommandLine) -> Non
 
 def test_with_no_color_a_terminal_gets_plain_lines(dtj: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    ours, theirs = pty.openpty()
-    running = dtj.start(write(dtj.folder, dtj.job("pass")), output=theirs)
-    os.close(theirs)
-    shown = read_all(ours)
-    assert running.wait(timeout=PATIENCE_SECONDS) == 0
+    shown = shown_on_a_terminal(dtj)
     assert b"Succeeded" in shown
     assert b"\x1b" not in shown
 

@@ -41,10 +41,6 @@ class FileSet:
     left_out: tuple[str, ...] = field(default=(), repr=False)
     """What is there, and is not among them: of another format, hidden, or another name of one of them."""
 
-    def class_of(self, path: str) -> str:
-        """The name of the directory that a file is in."""
-        return directory_of(path)
-
     def without(self, others: "FileSet") -> "FileSet":
         """Those that are not among `others`, by whichever names: links of both kinds."""
         theirs = set(others.real)
@@ -129,7 +125,7 @@ def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
     Raises:
         UsageError: there are files next to the directories, or there is only one class.
     """
-    classes = tuple(sorted({found.class_of(path) for path in found.paths}))
+    classes = tuple(sorted({directory_of(path) for path in found.paths}))
     if len(classes) < 2:
         raise UsageError(
             f"{option}={found.where}: one directory only ({classes[0]}); give one directory for each class"
@@ -139,7 +135,7 @@ def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
             f"{option}={found.where}: {beside[0]} is next to the directories of the classes; put it into one"
         )
     for path, other in found.same:
-        if found.class_of(path) != found.class_of(other):
+        if directory_of(path) != directory_of(other):
             raise UsageError(
                 f"{option}={found.where}: {path} and {other} are one file in two classes; leave it in one of them"
             )

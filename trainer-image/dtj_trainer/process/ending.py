@@ -11,14 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from dtj_launch.output import MESSAGE_BYTES, as_message
 from dtj_trainer.errors import ExitCode, TrainerError
 from dtj_trainer.process import logs
 
 log = logging.getLogger(__name__)
 
 _KUBERNETES_LOG = Path("/dev/termination-log")
-_KUBERNETES_LIMIT = 4096
-"""Bytes of the file: of a longer one, Kubernetes takes the end."""
 
 _MAX_LINES, _MAX_LINE = 4, 450
 """Lines from the beginning and from the end of an error, and characters of each: together below Kubernetes' limit."""
@@ -114,7 +113,7 @@ def leave_report(document: Mapping[str, Any]) -> None:
     parts = {"export": report.pop("export")} if "export" in report else {}
     line = json.dumps({**parts, "progress": report}, ensure_ascii=False)
     for part in ("metrics", "unchecked"):
-        if len(line.encode()) < _KUBERNETES_LIMIT:
+        if len(line.encode()) < MESSAGE_BYTES:
             break
         report.pop(part, None)
         line = json.dumps({**parts, "progress": report}, ensure_ascii=False)
@@ -122,20 +121,12 @@ def leave_report(document: Mapping[str, Any]) -> None:
 
 
 def leave_message(words: str) -> None:
-    """Writes the words where Kubernetes looks for a container's last words; later ones take their place.
-
-    The end of words that are too long is left out: the beginning says whether a restart can help.
-    """
+    """Writes the words where Kubernetes looks for a container's last words; later ones take their place."""
     given = os.environ.get("DTJ_TERMINATION_LOG")
     path = Path(given) if given else _KUBERNETES_LOG
     if not given and not os.access(path, os.W_OK):
         return
     try:
-        path.write_bytes(_cut(words.encode(errors="replace"), _KUBERNETES_LIMIT - 1) + b"\n")
+        path.write_bytes(as_message(words))
     except OSError as error:
         log.warning(f"termination message not written to {path}: {error.strerror}")
-
-
-def _cut(text: bytes, size: int) -> bytes:
-    """The beginning of UTF-8 text, in whole characters, of at most this many bytes."""
-    return text[:size].decode(errors="ignore").encode()

@@ -85,10 +85,12 @@ def kept(gang: str, found: GangsFound) -> GangApi | Problem | None:
         return None
     if (failed := next((one for one in found.failing if one == gang), None)) is not None:
         return failing(failed, found)
+    if (api := served(gang, found)) is not None:
+        return api
     denied = any(api.gang == gang for api in found.denied)
     why = "the operator has no permission to use it" if denied else "the cluster does not serve its API"
     message = f"the job began with {gang}, and {why}: the job gets no new pods until that is repaired"
-    return served(gang, found) or Problem(Reason.GANG_UNAVAILABLE, message)
+    return Problem(Reason.GANG_UNAVAILABLE, message)
 
 
 def served(gang: str, found: GangsFound) -> GangApi | None:

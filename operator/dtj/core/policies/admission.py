@@ -130,8 +130,10 @@ def _is_cut_off(context: JobContext) -> bool:
     """Whether the scheduler that the job began with cannot be used now: its API fails, or is missing or not allowed
     shortly after the end, as a scheduler that was removed would be for ever."""
     found, status = context.observed.gangs, context.job.status
-    if found is None or status.gang in found.failing:
-        return found is not None
+    if found is None:
+        return False
+    if status.gang in found.failing:
+        return True
     ended = parse_time(status.completion_time)
     recently = ended is not None and (context.now - ended).total_seconds() < _REPAIRED_WITHIN
     return recently and isinstance(discovery.kept(status.gang, found), Problem)

@@ -226,7 +226,6 @@ def accelerators_of(job: Job, platform: Platform) -> dict[str, int]:
         for container in objects(dig(template, "spec", "containers")):
             for resource, amount in fields_of(dig(container, "resources", "limits")).items():
                 if resource in known and str(amount).isdecimal():
-                    found[resource] = found.get(resource, 0) + min(
-                        int(str(amount)), _MOST_OF_A_POD
-                    ) * job.spec.replicas(role)
+                    of_pod = min(int(str(amount)), _MOST_OF_A_POD)
+                    found[resource] = found.get(resource, 0) + of_pod * job.spec.replicas(role)
     return found

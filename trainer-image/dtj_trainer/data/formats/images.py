@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.data.class_names import check_alike
-from dtj_trainer.data.files import FileSet, check_classes, class_folders, first_line
+from dtj_trainer.data.files import FileSet, check_classes, class_folders, directory_of, first_line
 from dtj_trainer.data.full_batches import Indexed
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.errors import UsageError, may_pass
@@ -69,12 +69,12 @@ class Images(Indexed):
         """
         self.name = found.where
         self.classes = class_folders(found, option=option)
-        check_alike({found.class_of(path): path for path in found.paths}, found.where)
+        check_alike({directory_of(path): path for path in found.paths}, found.where)
         self._paths = [*found.paths, *(validation.paths if validation else ())]
-        labels = [self.classes.index(found.class_of(path)) for path in found.paths]
+        labels = [self.classes.index(directory_of(path)) for path in found.paths]
         if validation:
             check_classes(validation.paths, self.classes, found.where)
-            labels += [self.classes.index(validation.class_of(path)) for path in validation.paths]
+            labels += [self.classes.index(directory_of(path)) for path in validation.paths]
             is_validation = np.arange(len(labels)) >= len(found.paths)
         else:
             assert share is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.data.files import FileSet, check_classes, class_folders
+from dtj_trainer.data.files import FileSet, check_classes, class_folders, directory_of
 from dtj_trainer.data.formats.reader import (
     BYTE_ORDER_MARK,
     LOOKED_AT,
@@ -47,7 +47,7 @@ class TextReader:
         self._where = found.where
         self._by_directory = 2 * sum(_TAB.encode() in line for _, line in seen) <= len(seen)
         if self._by_directory:
-            if len({found.class_of(one) for one in found.paths}) < 2:
+            if len({directory_of(one) for one in found.paths}) < 2:
                 raise UsageError(
                     f"{path}: its lines have no tab; write label<TAB>text, or give a directory with one directory for "
                     "each class"
