@@ -64,6 +64,9 @@ class Case:
 
 
 NO_PIPELINE = {PIPELINE: "--model=.*: strategy Pipeline takes the mean of one loss"}
+NO_AXIS = {
+    PIPELINE: r"--model=.*: strategy Pipeline .* where the output has shape \[batch\]; return an output of shape"
+}
 NO_SERVERS = {ONE_SERVER: "--model=.*: strategy ParameterServer takes the mean of one loss"}
 NO_SCALE = {ONE_SERVER: r"--model=.*raised ValueError: .* Strategy, e\.g\. a MirroredStrategy"}
 """tf_keras cannot scale a loss under ParameterServer."""
@@ -107,6 +110,8 @@ CASES: tuple[Case, ...] = (
     Case(name="one_number"),
     Case(name="one_number_uneven", model="one_number", batch=25),
     Case(name="one_sum"),
+    Case(name="single_numbers", data="single_values", batch=25),
+    Case(name="single_numbers_compared", data="single_values", cells=(*ALL, *PIPED), refused=NO_AXIS),
     Case(name="dice_of_each", data="one_hot_points"),
     Case(name="dice_of_the_batch", data="one_hot_points", batch=25),
     Case(name="circle", batch=25),

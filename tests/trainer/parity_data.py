@@ -78,6 +78,7 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "raw_points": mapped(lambda x, label: (1000 + 0.1 * x, label)),
     "series": mapped(lambda x, label: (x[:LENGTH, None], label)),
     "yes_or_no": mapped(lambda x, label: (x, tf.reshape(label == 0, [1]))),
+    "single_values": mapped(lambda x, label: (x, x[0] ** 2 + x[1])),
     "values": mapped(lambda x, label: (x, x[:1] ** 2 + x[1:2])),
 }
 globals().update(DATA)

@@ -84,6 +84,11 @@ def valued(kind: Any = None, *, optimizer: Any = None, loss: Any = "mse", **opti
     return penalized(kind, layers.BatchNormalization(), optimizer=SGD(0.05), last=last, loss=loss, **options)
 
 
+def squeezed(loss: Any) -> Any:
+    """A number for each example, and no axis for it."""
+    return dense(SGD(0.05), last=keras.Sequential([layers.Dense(1), layers.Reshape(())]), loss=loss)
+
+
 def unbuilt(of: Any) -> Any:
     """A Sequential whose first call says what it takes."""
     model = of.Sequential([of.layers.Dense(8, activation="tanh"), of.layers.Dense(CLASSES)])
@@ -271,6 +276,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "one_number": lambda: dense(loss=lambda y, y_pred: tf.reduce_mean(parts.cross_entropy(y, y_pred))),
     "one_sum": lambda: dense(loss=lambda y, y_pred: 0.05 * tf.reduce_sum(parts.cross_entropy(y, y_pred))),
     "of_two_losses": lambda: valued(loss=parts.OfTwo()),
+    "single_numbers": lambda: squeezed("huber"),
+    "single_numbers_compared": lambda: squeezed("cosine_similarity"),
     "own_call": lambda: valued(loss=parts.OwnCall()),
     "dice_of_the_batch": lambda: softmax(losses.Dice()),
     "dice_of_each": lambda: softmax(losses.Dice(axis=1)),

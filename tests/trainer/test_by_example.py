@@ -82,14 +82,17 @@ LOSSES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def made(strategy: str, loss: Any = "mse", *, kind: Any = None, layer: Any = None, **options: Any) -> ModelFactory:
+def made(
+    strategy: str, loss: Any = "mse", *, kind: Any = None, layer: Any = None, last: Any = None, **options: Any
+) -> ModelFactory:
     of = OF[strategy]
 
     def build() -> Any:
         x = h = of.Input((6,))
         for one in (of.layers.Dense(4), *([layer(of)] if layer else ())):
             h = one(h)
-        model = (kind(of) if kind else of.Model)(x, of.layers.Dense(3)(h))
+        h = of.layers.Dense(3)(h)
+        model = (kind(of) if kind else of.Model)(x, last(of)(h) if last else h)
         model.compile(optimizer="sgd", loss=loss, **options)
         return model
 
@@ -104,6 +107,13 @@ def made(strategy: str, loss: Any = "mse", *, kind: Any = None, layer: Any = Non
 def test_a_loss_that_is_no_mean_over_examples_is_one_line(strategy: str, loss: str) -> None:
     with pytest.raises(UsageError, match=rf"--model: strategy {strategy} takes the mean of .*use strategy Multi.*$"):
         made(strategy, LOSSES[loss](OF[strategy]))
+
+
+@pytest.mark.parametrize("strategy", OF)
+@pytest.mark.parametrize("loss", ["mse", flat])
+def test_an_output_of_one_axis_is_one_line(strategy: str, loss: Any) -> None:
+    with pytest.raises(UsageError, match=r"the output has shape \[batch\]; return an output of shape \[batch, 1\], or"):
+        made(strategy, loss, last=lambda of: of.layers.Lambda(lambda h: h[:, 0]))
 
 
 @pytest.mark.parametrize("strategy", OF)

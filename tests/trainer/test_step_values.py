@@ -46,15 +46,29 @@ class Own(keras.Sequential):
         return {"loss": loss, "rate": self.optimizer.learning_rate, "taken": self.optimizer.iterations, "beta": 0.5,
                 "examples": tf.shape(x)[0], "right": right, "count": self.count.result()}
 
+class Squeezed(keras.Sequential):
+    # A number for each example, and no axis for it: the functions of Keras compare the examples of a batch then.
+    def call(self, x, training=None):
+        return super().call(x)[:, 0]
+
 def history(scope, kind, **compiled):
     keras.utils.set_random_seed(0)
     with scope():
         m = kind([keras.Input((4,)), keras.layers.Dense(3)])
         m.count = keras.metrics.Mean(name="count")
-        m.compile("sgd", "mse", **{name: make() for name, make in compiled.items()})
-    return m.fit(x, y, batch_size=13, epochs=2, shuffle=False, verbose=0).history
+        m.compile("sgd", **{"loss": "mse"} | {name: make() for name, make in compiled.items()})
+    return m.fit(x, y[:, 0] if kind is Squeezed else y, batch_size=13, epochs=2, shuffle=False, verbose=0).history
 
-for kind, compiled in ((Own, {}), (keras.Sequential, {"metrics": lambda: [Least(), Moving()]})):
+def compared():
+    metrics, losses = keras.metrics, keras.losses
+    return [metrics.PearsonCorrelation(axis=0), metrics.ConcordanceCorrelation(axis=0),
+            metrics.CosineSimilarity(axis=0), losses.dice, losses.tversky, losses.MeanSquaredError()]
+
+for kind, compiled in (
+    (Own, {}),
+    (keras.Sequential, {"metrics": lambda: [Least(), Moving(), *compared()]}),
+    (Squeezed, {"loss": lambda: "cosine_similarity", "metrics": lambda: ["mae", "kl_divergence"]}),
+):
     plain, adapted = (history(scope, kind, **compiled) for scope in (contextlib.nullcontext, mirrored))
     for name in plain:
         off = np.max(np.abs(np.subtract(plain[name], adapted[name])) / np.maximum(1, np.abs(plain[name])))
@@ -66,6 +80,8 @@ def test_numbers_of_all_kinds_are_those_of_one_device(folder: Path) -> None:
     log = ran(folder, script=SCRIPT, imported=True)["worker-0"].log
     differences = {name: float(value) for name, value in re.findall(r"^(\S+) differs by (\S+)$", log, re.M)}
     own = ["beta", "count", "examples", "loss", "rate", "right", "taken"]
-    metrics = ["count", "least", "loss", "moving"]
-    assert sorted(differences) == [*(f"Own:{name}" for name in own), *(f"Sequential:{name}" for name in metrics)]
+    compared = ["concordance_correlation", "cosine_similarity", "dice", "pearson_correlation", "tversky"]
+    metrics = ["count", "least", "loss", "mean_squared_error", "moving", *compared]
+    expected = {"Own": own, "Sequential": metrics, "Squeezed": ["count", "kl_divergence", "loss", "mae"]}
+    assert sorted(differences) == sorted(f"{kind}:{name}" for kind, names in expected.items() for name in names)
     assert max(differences.values()) < 5e-6, differences

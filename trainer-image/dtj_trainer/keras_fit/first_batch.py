@@ -25,8 +25,9 @@ from dtj_trainer.distribution.gathering import described
 from dtj_trainer.errors import Undivided, UsageError, accept
 from dtj_trainer.keras_fit import models
 from dtj_trainer.keras_fit.adoption import members
-from dtj_trainer.keras_fit.judged import Doubts, Judged, is_of_keras
+from dtj_trainer.keras_fit.judged import Doubts, Judged
 from dtj_trainer.keras_fit.replica_losses import divided, known
+from dtj_trainer.training.global_batch_loss import gives_each
 from dtj_trainer.training.layers import sent_for, share_examples
 from dtj_trainer.training.layers_by_parts import Seen
 from dtj_trainer.training.loss_division import EXAMPLES, Parts, part_of, rows_of
@@ -142,7 +143,7 @@ _gathering: WeakSet[Any] = WeakSet()
 
 def doubtful() -> bool:
     """Whether a loss or a metric is taken for known of which only examples say it."""
-    return any(not is_of_keras(one) and parts is not Parts.NONE for one, parts in known.losses.items()) or any(
+    return any(not gives_each(one) and parts is not Parts.NONE for one, parts in known.losses.items()) or any(
         known.metrics.values()
     )
 

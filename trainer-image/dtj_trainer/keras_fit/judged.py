@@ -12,10 +12,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.compat import incompatible
+from dtj_trainer.compat import incompatible, private
 from dtj_trainer.compat.keras3 import options_of_loss
 from dtj_trainer.distribution.gathering import bytes_of
-from dtj_trainer.training.global_batch_loss import gives_each, typed
+from dtj_trainer.training.global_batch_loss import by_example, gives_each, typed
 from dtj_trainer.training.loss_division import Parts, loss_of_parts, part_of, rows_of
 from dtj_trainer.training.metric_values import is_sum
 
@@ -48,7 +48,7 @@ class Judged:
 
     def adds_up(self, metric: Any) -> bool:
         """Whether each replica may give a metric its own examples."""
-        return self.metrics.get(metric, is_of_keras(metric))
+        return self.metrics.get(metric, _adds_up(metric, None))
 
     def judge_loss(self, loss: Any, y_true: Any, y_pred: Any) -> None:
         """Finds out how a loss divides.
@@ -58,7 +58,7 @@ class Judged:
             y_pred: outputs for them.
         """
         self._measure(loss, y_true, y_pred)
-        found = Parts.EACH if gives_each(loss) else loss_of_parts(_call_of(loss), y_true, y_pred)
+        found = Parts.EACH if gives_each(loss, y_pred) else loss_of_parts(_call_of(loss), y_true, y_pred)
         # One loss may be that of several outputs.
         self.put(loss, found if self.losses.get(loss, found) is found else Parts.NONE)
 
@@ -74,7 +74,7 @@ class Judged:
         Args:
             values: real labels, outputs for them, and weights or None.
         """
-        if is_of_keras(metric):
+        if _adds_up(metric, values[1]):
             return
         self._measure(metric, *values)
         rows = rows_of(values[1])
@@ -104,7 +104,7 @@ class Doubts(Judged):
     def judge_loss(self, loss: Any, y_true: Any, y_pred: Any) -> None:
         """Notes whether a loss is what it was taken for."""
         taken = self._taken.of_loss(loss)
-        if is_of_keras(loss) or taken is Parts.NONE:
+        if gives_each(loss, y_pred) or taken is Parts.NONE:
             return
         if loss_of_parts(_call_of(loss), y_true, y_pred, known=taken) is not taken:
             self.wrong.append(f"the loss {loss.name}")
@@ -139,13 +139,17 @@ def _begins_at_zero(metric: Any) -> bool:
     return not any(np.any(value) for value in begun if value is not None)
 
 
-def is_of_keras(metric: Any) -> bool:
-    """Whether a loss or a metric is one of Keras', and computes no function of the user's. Keras' metrics add up."""
-    wrapper = isinstance(metric, keras.metrics.MeanMetricWrapper | LossFunctionWrapper)
-    function = getattr(metric, "_fn", getattr(metric, "fn", None)) if wrapper else None
-    return all(
-        getattr(one, "__module__", "").startswith("keras.") for one in (type(metric), function) if one is not None
-    )
+def _adds_up(metric: Any, outputs: Any) -> bool:
+    """Whether a metric is one of Keras' that adds up: all do, but for means of a function that compares examples.
+
+    Args:
+        outputs: what it is called with; None if this is not known.
+    """
+    of_keras = type(metric).__module__.startswith("keras.")
+    if not isinstance(metric, keras.metrics.MeanMetricWrapper):
+        return of_keras
+    function, options = (private(metric, name, library="keras") for name in ("_fn", "_fn_kwargs"))
+    return of_keras and by_example(function, options, outputs)
 
 
 def _made_of(loss: Any) -> Any:

@@ -1,7 +1,8 @@
 """One loss of a model, exact over the global batch on any number of replicas. Imports TensorFlow."""
 
+import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,14 +18,27 @@ Tensor = Any
 _BY_WEIGHT = "mean_with_sample_weight"
 
 
-COMPARING = ("circle", "dice", "tversky")
+_COMPARING = ("circle", "dice", "tversky")
 """Keras' losses that are not of single examples."""
 
 
-def gives_each(loss: Any) -> bool:
-    """Whether a Loss is one of Keras 3 that gives each example a value, of this example alone."""
-    function = keras3.function_of_loss(loss)
-    return bool(function and function.__name__ not in COMPARING and keras3.options_of_loss(loss).get("axis", -1) == -1)
+def by_example(function: Any, options: Mapping[str, Any], outputs: Any = None) -> bool:
+    """Whether a function is one of either Keras that gives each example a value, of this example alone.
+
+    Keras' functions reduce an axis, the last one unless `options` name another. It may be that of the examples.
+
+    Args:
+        options: what it is called with besides labels and outputs.
+        outputs: what it is called with; None: not known, and taken to have more axes than that of the examples.
+    """
+    axes = 2 if outputs is None else len(keras.tree.flatten(outputs)[0].shape)
+    of_keras = inspect.isfunction(function) and function.__module__.startswith(("keras.", "tf_keras."))
+    return of_keras and axes > 1 and function.__name__ not in _COMPARING and options.get("axis", -1) == -1
+
+
+def gives_each(loss: Any, outputs: Any = None) -> bool:
+    """The same of a Loss of Keras 3."""
+    return by_example(keras3.function_of_loss(loss), keras3.options_of_loss(loss), outputs)
 
 
 class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
@@ -129,7 +143,7 @@ class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
         if reduces_by_itself(loss) or loss.reduction in (None, "none"):
             return Parts.NONE
         given = keras3.loss_of(self._loss, labels, outputs, rewrite=lambda function: function)
-        if gives_each(given):
+        if gives_each(given, outputs):
             return Parts.EACH
         _, mask = _values(loss, labels, outputs)
         call = rewritten(loss.call)

@@ -285,8 +285,10 @@ class DefaultMetric:
 
         Args:
             labels: [batch, ...] or [batch, ..., 1] as numbers of classes, or as the outputs.
-            outputs: [batch, ..., units].
+            outputs: [batch, ..., units], or [batch].
         """
+        if outputs.shape.rank == 1:
+            labels, outputs = tf.reshape(labels, [-1, 1]), outputs[:, tf.newaxis]
         by_unit = self.name != "accuracy" or self._binary or outputs.shape[-1] == 1
         if by_unit and labels.shape.rank == outputs.shape.rank - 1:
             labels = labels[..., tf.newaxis]

@@ -33,7 +33,7 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.export.saved_model import Serving
 from dtj_trainer.process.user_function import guarded, load
 from dtj_trainer.tasks import shipped
-from dtj_trainer.training.global_batch_loss import COMPARING
+from dtj_trainer.training.global_batch_loss import by_example
 from dtj_trainer.training.keras_evaluation import KerasEvaluation
 from dtj_trainer.training.layers import (
     adds_losses,
@@ -344,10 +344,18 @@ class ModelFactory:
         if strategy == "Pipeline":
             inputs = first_to_try(data, batch=TO_LOOK_WITH)[0]
             guarded(self._name, "calling the model", lambda: check_micro_batches(model, inputs, name=str(self._name)))
-        if not self._loss.known:
+        output = next(iter(getattr(model, "outputs", None) or []), None)
+        if output is None or not self._loss.known:
             inputs, labels, *_ = first_to_try(data, batch=EXAMPLES)
-            outputs = model(inputs, **keras3.call_arguments(model, training=False))
-            divides = guarded(self._name, "calling its loss", lambda: loss_of_parts(self._loss.values, labels, outputs))
+            output = model(inputs, **keras3.call_arguments(model, training=False))
+        if len(output.shape) == 1:
+            raise UsageError(
+                f"{self._name}: strategy {strategy} takes the mean of one value for each example, and Keras reduces a "
+                "loss over the last axis, which is that of the examples where the output has shape [batch]; return an "
+                "output of shape [batch, 1], or use strategy MultiWorkerMirrored"
+            )
+        if not self._loss.known:
+            divides = guarded(self._name, "calling its loss", lambda: loss_of_parts(self._loss.values, labels, output))
             if divides is not Parts.EACH:
                 raise UsageError(
                     f"{self._name}: strategy {strategy} takes the mean of one value for each example, and its loss "
@@ -403,8 +411,7 @@ class _Loss:
             self._function = rewritten(getattr(loss, "call", loss))
         function = getattr(loss, "fn", loss)
         kind = getattr(function, "__name__", "")
-        of_keras = getattr(function, "__module__", "").startswith(("keras.", "tf_keras."))
-        self.known = of_keras and kind not in COMPARING and keras3.options_of_loss(loss).get("axis", -1) == -1
+        self.known = by_example(function, keras3.options_of_loss(loss))
         """Whether it is a function of either Keras that gives each example its loss."""
         metric = "accuracy" if kind in _CLASSES else "mean_absolute_error" if kind in _NUMBERS else None
         threshold = 0.0 if keras3.options_of_loss(loss).get("from_logits") else 0.5
