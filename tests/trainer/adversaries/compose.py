@@ -67,6 +67,8 @@ LOSSES = {
     "value": ("'mse'", "'mae'", "keras.losses.Huber()", "keras.losses.MeanSquaredError(reduction='sum')", "squares",
               "mean_square", "sum_square", "root", "largest", "OwnLoss()",
               "OwnLoss(reduction='mean_with_sample_weight')", "'log_cosh'"),
+    "single": ("'mse'", "keras.losses.Huber()", "'cosine_similarity'", "'kl_divergence'", "mean_square", "root",
+               "OwnLoss()"),
     "values": ("'mse'", "'mae'", "squares", "mean_square", "sum_square", "root", "by_task", "OwnLoss()",
                "keras.losses.CosineSimilarity()", "keras.losses.MeanSquaredError(reduction='sum')"),
     "yes": ("'binary_crossentropy'", "keras.losses.BinaryCrossentropy(label_smoothing=0.1)", "'mse'",
@@ -83,7 +85,9 @@ LOSSES = {
 METRICS = {
     "value": ("['mae']", "['mse', 'mae']", "['mae', keras.metrics.RootMeanSquaredError()]", "[close]", "[Largest()]",
               "[Sums()]", "[keras.metrics.R2Score()]"),
-    "values": ("['mae']", "['cosine_similarity']", "[keras.metrics.R2Score()]", "[close]", "[Largest()]"),
+    "single": ("['mae']", "['cosine_similarity']", "[keras.metrics.RootMeanSquaredError()]", "[Largest()]"),
+    "values": ("['mae']", "['cosine_similarity']", "[keras.metrics.R2Score()]", "[close]", "[Largest()]",
+               "[keras.metrics.PearsonCorrelation(axis=0)]", "[keras.losses.dice]", "[keras.losses.Huber()]"),
     "yes": ("['accuracy']", "['accuracy', keras.metrics.AUC()]", "[share]", "[keras.metrics.Precision(), 'recall']",
             "[keras.metrics.F1Score(threshold=0.5)]", "[Sums()]", "[keras.metrics.MeanIoU(2)]",
             "[keras.metrics.PrecisionAtRecall(0.5)]"),
@@ -137,6 +141,7 @@ AFTER = {
 }
 BY_METHOD = {
     "value": ("mean_square", "sum_square", "root", "largest", "squares"),
+    "single": ("mean_square", "sum_square", "root", "keras.losses.huber"),
     "values": ("mean_square", "sum_square", "by_task", "root", "squares"),
     "yes": ("mean_square", "sum_square", "keras.losses.binary_crossentropy"),
     "class": ("mean_of", "sum_of", "each", "each_object", "mean_by_object"),
@@ -192,7 +197,7 @@ OF_PIPELINE = {
 NOT_OF_PIPELINE = (
     "Normalization(r", "Normalization(m", "Normalization()", "Spectral", "Counted", "AddSum", "AddObject", "AddSpread",
     "AddBalance", "Centre", "Scaled", "Running", "Deviation", "Neighbours", "OwnNorm", "Codebook", "Block", "mask_zero",
-    "global_clipnorm", "subclassed", "pairs", "'ignored'",
+    "global_clipnorm", "subclassed", "pairs", "'ignored'", "'single'",
 )  # fmt: skip
 """What it refuses, and BatchNormalization, of which its documents say that it differs."""
 NOT_OF_CENTRAL = (
@@ -213,7 +218,7 @@ def compose_pipeline(seed: int) -> Sample:
 
 
 NOT_OF_SERVERS = (
-    "mask_zero", "pairs", "'ignored'", "weighted_metrics", "LossScale", "accumulation", "Tied", "Largest", "Sums",
+    "mask_zero", "pairs", "'ignored'", "'single'", "weighted_metrics", "LossScale", "accumulation", "Tied", "Largest", "Sums",
     "float64", "AddObject", "global_clipnorm", "Nadam",
 )  # fmt: skip
 """What it refuses, and what tf_keras writes otherwise or does not have."""
@@ -290,7 +295,9 @@ class _Draw:
     def _target(self, data: str) -> str:
         if data == "pairs":
             return "both"
-        return self._chance.choice(("classes", "ignored") if data == "tokens" else ("value", "values", "yes", "class"))
+        if data == "tokens":
+            return self._chance.choice(("classes", "ignored"))
+        return self._chance.choice(("value", "value", "values", "values", "yes", "yes", "class", "class", "single"))
 
     def _layers(self, data: str, target: str) -> tuple[str, ...]:
         one = self._chance.choice

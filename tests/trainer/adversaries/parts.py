@@ -52,6 +52,7 @@ DATA = {
     ),
 }
 TARGETS = {
+    "single": Labels("(f[:, 0] * 0.5).astype('float32')", "keras.Sequential([L.Dense(1), L.Reshape(())])"),
     "value": Labels("(f[:, :1] * 0.5).astype('float32')", "L.Dense(1)"),
     "values": Labels("np.square(f[:, :3] * 0.3).astype('float32')", "L.Dense(3)"),
     "yes": Labels("(f[:, :1] > f.mean()).astype('float32')", "L.Dense(1, 'sigmoid')"),
