@@ -111,8 +111,20 @@ def test_an_evaluator_that_does_not_end_is_stopped_and_the_job_says_so() -> None
     assert "digits-evaluator-0" not in live(world)
     world.settle_deletions()
     assert world.condition(Condition.COMPLETE).message == (
-        "worker-0 completed; evaluator-0 did not end within 60 s, which is runPolicy.evaluationTimeoutSeconds, "
-        "and was stopped"
+        "worker-0 completed; evaluator-0 did not end within 60 s, which is runPolicy.evaluationTimeoutSeconds"
+    )
+
+
+@pytest.mark.parametrize("phase", [Phase.FAILED, None], ids=["fails", "is drained"])
+def test_a_job_says_that_its_evaluator_was_lost_before_it_ended(phase: Phase | None) -> None:
+    world = trained()
+    if phase is None:
+        world.take_away("evaluator-0")
+    else:
+        world.set_pod("evaluator-0", phase, exit_code=1)
+    world.settle_deletions()
+    assert world.condition(Condition.COMPLETE).message == (
+        "worker-0 completed; the last checkpoint was not evaluated, because evaluator-0 was lost"
     )
 
 

@@ -19,9 +19,9 @@ from dtj.core.context import JobContext
 from dtj.core.messages import first_few
 from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, Success
-from dtj.core.pod_state import replica_of
 from dtj.core.policies import admission, clean_pod_policy, job_service, ttl_after_finished
 from dtj.core.policies.clean_pod_policy import seconds_until_given_up, stop_pods, to_stop
+from dtj.core.replicas import replicas
 from dtj.core.status import format_deadline, format_time, true_since, without_unreported_progress
 from dtj.core.status_update import counted, write
 
@@ -38,8 +38,7 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
     waits_for_evaluator = isinstance(outcome, Success) and context.job.form.waits_for_evaluator
     evaluating = _evaluators(context) if waits_for_evaluator else ()
     due = _evaluation_due(context)
-    if evaluating and context.now >= due:
-        outcome = Success(outcome.message + _cut_off(context, evaluating))
+    if context.now >= due:
         evaluating = ()
     limited = context.job.form.kubeflow_clean_up and outcome.reason in _LIMITS
     stopping = [pod for pod in to_stop(context, all_that_run=limited) if pod not in evaluating]
@@ -74,6 +73,8 @@ def _end(context: JobContext, outcome: Success | Failure, hanging: Collection[Po
     """The job has ended. Pods that hang are on nodes that nobody hears of, most likely."""
     succeeded = isinstance(outcome, Success)
     words = f"; {first_few(map(_place, hanging))} did not stop in time" if hanging else ""
+    if succeeded and context.job.form.waits_for_evaluator:
+        words = _not_evaluated(context) + words
     ended = DesiredCondition("True", outcome.reason, outcome.message + words)
     desired = _decided(outcome, DesiredCondition("False", Reason.JOB_FINISHED))
     desired = replace(desired, complete=ended) if succeeded else replace(desired, failed=ended)
@@ -137,8 +138,12 @@ def _evaluation_due(context: JobContext) -> datetime:
     return (recorded or context.now) + timedelta(seconds=context.spec.run_policy.evaluation_timeout_seconds)
 
 
-def _cut_off(context: JobContext, pods: tuple[Pod, ...]) -> str:
-    """What to say about evaluators that are stopped in the middle."""
-    names = ", ".join(replica.hostname for pod in pods if (replica := replica_of(pod)) is not None)
+def _not_evaluated(context: JobContext) -> str:
+    """What to say where the last checkpoint was not evaluated: the evaluator did not end in time, or was not there."""
+    missing = [each.hostname for each in replicas(context.spec, (Role.EVALUATOR,)) if each not in context.completed]
+    if not missing:
+        return ""
+    if context.now < _evaluation_due(context):
+        return f"; the last checkpoint was not evaluated, because {first_few(missing)} was lost"
     limit = context.spec.run_policy.evaluation_timeout_seconds
-    return f"; {names} did not end within {limit} s, which is runPolicy.evaluationTimeoutSeconds, and was stopped"
+    return f"; {first_few(missing)} did not end within {limit} s, which is runPolicy.evaluationTimeoutSeconds"
