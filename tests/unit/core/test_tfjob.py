@@ -108,6 +108,9 @@ class TestRestarts:
             ("ExitCode", 130, True),
             ("ExitCode", 139, True),
             ("ExitCode", 42, True),
+            ("OnFailure", 75, True),
+            ("Never", 75, False),
+            ("ExitCode", 75, False),
         ],
     )
     def test_follow_the_restart_policy(self, policy: str, code: int, *, again: bool) -> None:
@@ -115,6 +118,14 @@ class TestRestarts:
         world.sees("worker-0", Phase.FAILED, exit_code=code)
         world.wait(61)
         assert ("mnist-worker-0-r1" in world.pods, world.job.status.terminal) == (again, not again)
+
+    def test_are_free_for_code_75_where_a_pod_was_taken_away(self) -> None:
+        world = running_tfjob(restarts="Never")
+        world.take_away("worker-1")
+        world.sees("worker-0", Phase.FAILED, exit_code=75)
+        world.wait(61)
+        assert not world.job.status.terminal
+        assert world.job.status.restarts.disruption == 1
 
     @pytest.mark.parametrize(("policy", "told"), [("OnFailure", True), ("Always", True), ("Never", False)])
     def test_lose_what_is_in_an_empty_dir_and_say_so_at_the_start(self, policy: str, *, told: bool) -> None:

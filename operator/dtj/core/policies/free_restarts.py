@@ -46,8 +46,12 @@ class FreeRestarts:
             who = waits.hostname if waits is not None else ended.pod.name
             note = f"{peer.hostname} has completed while {who} waits for it: all workers must make the same calls"
             return replace(ended, failure_class=PodFailureClass.USER_ERROR, note=note)
+        if self._has_advanced:
+            return ended
+        if self._is_error_of_a_program(ended):
+            return replace(ended, failure_class=PodFailureClass.USER_ERROR)
         before = context.job.status.restarts_without_evidence
-        if self._has_advanced or before == 0:
+        if before == 0:
             return ended
         note = f"it is restart {before + 1} in a row without a lost pod or a new step"
         if before < FREE_IN_A_ROW:
@@ -64,6 +68,13 @@ class FreeRestarts:
         if self._step is not None:
             update["furthest_step"] = max(self._step, status.furthest_step or 0)
         return status.model_copy(update=update)
+
+    def _is_error_of_a_program(self, ended: PodEnd) -> bool:
+        """Whether the code means an error in jobs of this form, as 75 does in a TFJob: only our trainer's is another.
+        It follows from the end of another pod where one has failed."""
+        end = ended.pod.termination
+        by_code = end is not None and end.exit_code in self.context.job.form.exit_codes_of_errors
+        return by_code and all(other.by_infrastructure for other in self.context.pod_ends)
 
     @cached_property
     def _step(self) -> int | None:
