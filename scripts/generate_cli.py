@@ -35,6 +35,7 @@ CODES = {
     Exit.TIMEOUT: "the time that was given is over",
     Exit.API: "the cluster cannot be reached, or it refused",
     Exit.DEFECT: "a defect of dtj itself, with a traceback",
+    Exit.OUTPUT: "the output cannot be written, as on a full disk",
     Exit.SIGNAL: "and more: a signal ended it; 130 after Ctrl-C, 141 if the reader of the output has gone",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import io
 import logging
@@ -12,7 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
@@ -277,8 +278,8 @@ def main() -> NoReturn:
         code = _run()
     except (_ReaderGone, BrokenPipeError):  # the latter from completion, and from complaints
         code = Exit.SIGNAL + signal.SIGPIPE
-    except Exception:  # noqa: BLE001  # Python would leave with 1
-        code = _report_failure()
+    except Exception as error:  # noqa: BLE001  # Python would leave with 1
+        code = _report_failure(error)
     discard_unwritable()
     sys.exit(code)
 
@@ -290,8 +291,17 @@ def _replace_what_cannot_be_encoded() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _report_failure() -> int:
-    """Print the traceback of a defect, or one line if there is no directory to work in. Returns the exit code."""
+_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a full disk says, a quota, a limit on the size of files, and a terminal that is gone."""
+
+
+def _report_failure(error: Exception) -> int:
+    """Print the traceback of a defect, or one line if the output cannot be written, or if there is no directory to work
+    in. Returns the exit code."""
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+        with suppress(OSError):  # standard error may be on that disk too
+            say(f"the output cannot be written: {error.strerror}", err=True)
+        return Exit.OUTPUT
     try:
         Path.cwd()
     except FileNotFoundError:

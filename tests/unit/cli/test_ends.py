@@ -26,6 +26,15 @@ def test_a_command_whose_reader_has_gone_ends_as_by_that_signal(tmp_path: Path, 
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("arguments", ["--help", "explain job.yaml", "submit -o yaml job.yaml"], ids=str)
+def test_a_full_disk_is_one_line(tmp_path: Path, arguments: str) -> None:
+    write(tmp_path, manifest("tiny"))
+    done = run(tmp_path, *arguments.split(), shell='"$@" >/dev/full')
+    assert (done.returncode, done.stderr) == (74, "the output cannot be written: No space left on device\n")
+    both = run(tmp_path, *arguments.split(), shell='"$@" >/dev/full 2>&1')
+    assert both.returncode == 74
+
+
 @pytest.mark.parametrize("arguments", ["init", "run ../job.yaml"])
 def test_a_directory_that_was_removed_is_one_line(tmp_path: Path, arguments: str) -> None:
     write(tmp_path, manifest("tiny"))

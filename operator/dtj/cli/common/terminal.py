@@ -84,7 +84,8 @@ class SafeHandler(logging.Handler):
 
 
 class Exit(IntEnum):
-    """0 to 4 are about what was asked for; 70 is a defect of ours; 128 and more say that a signal ended it."""
+    """0 to 4 are about what was asked for; 70 is a defect of ours, 74 a disk that is full; 128 and more say that a
+    signal ended it."""
 
     OK = 0
     FAILED = 1
@@ -101,6 +102,9 @@ class Exit(IntEnum):
 
     DEFECT = 70
     """A defect of ``dtj`` itself; a traceback says where. Not 1, which a script takes for a job that failed."""
+
+    OUTPUT = 74
+    """The output cannot be written, as on a full disk: EX_IOERR of sysexits.h."""
 
     SIGNAL = 128
     """Plus the number of the signal: 130 after Ctrl-C, 141 if the reader of the output has gone."""
