@@ -185,13 +185,18 @@ class _Handler(JsonHandler):
             self.reply(json.dumps({"kind": "Status", "reason": f"R{PAYLOAD}", "message": message}).encode(), status=403)
         elif self.mode == "lacks":
             self.reply(b"404 page not found\n", status=404)
+        elif self.mode == "redirects":
+            self.send_response(302)
+            self.send_header("Location", "https://login.example.com/start?secret=1")
+            self.end_headers()
         else:
             self.reply(f"<html>{PAYLOAD}</html>".encode(), status=500)
 
 
 @contextmanager
 def hostile_server(mode: str) -> Iterator[str]:
-    """Its address. It ``answers``, ``refuses`` (a Status), ``lacks`` our resource, or ``fails`` (no JSON)."""
+    """Its address. It ``answers``, ``refuses`` (a Status), ``lacks`` our resource, ``redirects`` to a login, or
+    ``fails`` (no JSON)."""
     handler = type("Handler", (_Handler,), {"mode": mode})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     with serving(server):

@@ -33,6 +33,7 @@ from dtj.kube.errors import (
     Unavailable,
     error_from_reply,
     error_from_status,
+    error_of_redirect,
     transport_words,
 )
 from dtj.kube.gateway import PODS, Discovery, Listing, Resource, WatchEvent
@@ -444,9 +445,12 @@ class KubeGateway:
                 proxy=configuration.proxy,
                 proxy_headers=configuration.proxy_headers,
                 server_hostname=configuration.tls_server_name,
+                allow_redirects=False,  # a POST would arrive as a GET, and credentials at another server
             ) as reply:
                 status = reply.status
                 self.clock.observe(reply.headers.get("Date"))
+                if 300 <= status < HTTPStatus.BAD_REQUEST and "Location" in reply.headers:
+                    raise error_of_redirect(status, str(reply.url), reply.headers["Location"])
                 if status >= HTTPStatus.BAD_REQUEST:
                     raise error_from_reply(status, await reply.read(), headers=reply.headers)
                 yield reply

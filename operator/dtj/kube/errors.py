@@ -6,6 +6,7 @@ import socket
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import urljoin
 
 import msgspec
 
@@ -135,6 +136,15 @@ _decode = reader(_Status)
 def error_from_reply(status: int, body: bytes, *, headers: Mapping[str, str]) -> ApiError:
     """The error of an answer with HTTP status ``status`` (400 or more), whoever on the way sent it."""
     return _error(_read(body), status=status, retry_after=_seconds(headers.get("Retry-After")))
+
+
+def error_of_redirect(status: int, asked: str, location: str) -> ApiError:
+    """The error of a redirect, which no API server sends. The query of where it leads may hold a secret of a login."""
+    target = urljoin(asked, location).partition("?")[0]
+    return Unavailable(
+        f"{asked.partition('?')[0]}: redirected to {target} (HTTP status {status}): log in to the proxy that is in "
+        "between, or name the address of the API server itself"
+    )
 
 
 def error_from_status(body: bytes) -> ApiError:

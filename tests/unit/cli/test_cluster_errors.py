@@ -52,6 +52,18 @@ def test_a_cluster_without_the_crd_is_reported_with_what_to_install(dtj: Dtj, co
         assert dtj(*words_of(command, tmp_path), "--kubeconfig", kubeconfig(tmp_path, server)) == Done(4, "", words)
 
 
+@pytest.mark.parametrize("command", ["list", "scale digits --replicas 2", "logs digits", "submit FILE"])
+def test_a_redirect_is_not_followed_but_named(dtj: Dtj, command: str, tmp_path: Path) -> None:
+    with hostile_server("redirects") as server:
+        done = dtj(*words_of(command, tmp_path), "--kubeconfig", kubeconfig(tmp_path, server))
+    assert (done.code, done.out, done.err.count("\n")) == (4, "", 1)
+    assert done.err.startswith(f"the cluster does not answer: {server}/apis/")
+    assert done.err.endswith(
+        ": redirected to https://login.example.com/start (HTTP status 302): log in to the proxy that is in between, or "
+        "name the address of the API server itself\n"
+    )
+
+
 def test_a_kubeconfig_that_is_not_there_is_one_line_which_names_the_runs_on_this_machine(
     dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
