@@ -18,6 +18,8 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import load_incluster_config, load_kube_config_from_dict
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
 
+from dtj.kube.credential_plugin import with_credentials
+
 _NAMESPACE_FILE: Final = Path(SERVICE_TOKEN_FILENAME).with_name("namespace")
 _DEFAULT_NAMESPACE: Final = "default"
 _MAX_CONTEXTS: Final = 10
@@ -99,7 +101,7 @@ class ConnectionSource:
         if cluster is None or not isinstance(cluster.get("server"), str):
             missing = "there is no cluster" if cluster is None else "there is no server of cluster"
             raise ConfigError(f'{self.describe()}: {missing} "{context.get("cluster") or ""}"')
-        user = _entry(files, "users", context.get("user")) or {}
+        user = await with_credentials(_entry(files, "users", context.get("user")) or {})
         chosen = {
             "current-context": "chosen",
             "contexts": [{"name": "chosen", "context": {"cluster": "chosen", "user": "chosen"}}],

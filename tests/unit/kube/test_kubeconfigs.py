@@ -12,7 +12,10 @@ import pytest
 from pydantic import JsonValue
 
 from dtj.api.json import JsonObject
+from dtj.kube import credential_plugin
 from dtj.kube.config import ConfigError, ConnectionSource
+
+VERSION = "client.authentication.k8s.io/v1"
 
 BASE: JsonObject = {
     "apiVersion": "v1",
@@ -170,3 +173,47 @@ async def test_paths_count_from_the_file_that_names_them(tmp_path: Path) -> None
 async def test_a_user_with_a_password_is_taken(tmp_path: Path) -> None:
     configuration = await source(tmp_path, users=[{"name": "u", "user": {"username": "a", "password": "b"}}]).load()
     assert configuration.api_key == {"BearerToken": "Basic " + base64.b64encode(b"a:b").decode()}
+
+
+def with_plugin(folder: Path, script: str, **fields: JsonValue) -> ConnectionSource:
+    """A kubeconfig whose user has a plugin: a script of sh."""
+    plugin: JsonObject = {"apiVersion": VERSION, "command": "sh", "args": ["-c", script], **fields}
+    return source(folder, users=[{"name": "u", "user": {"exec": plugin}}])
+
+
+def answer(**status: str) -> str:
+    """The line of sh with which a plugin gives credentials."""
+    return f"echo '{json.dumps({'apiVersion': VERSION, 'kind': 'ExecCredential', 'status': status})}'"
+
+
+async def test_a_plugin_gives_a_token_and_may_say_more_than_a_pipe_holds(tmp_path: Path) -> None:
+    given = with_plugin(tmp_path, f"head -c 200000 /dev/zero >&2; {answer(token='secret')}")
+    assert (await given.load()).api_key == {"BearerToken": "Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 7", "cannot be used: exec: sh ended with code 7"),
+        ("echo {", "cannot be used: exec: sh printed no JSON: "),
+        (answer(), "cannot be used: exec: sh printed neither a token nor a certificate with its key"),
+        ('echo "{}"', f"cannot be used: exec: sh speaks None, and the kubeconfig asks for {VERSION}"),
+    ],
+)
+async def test_a_plugin_that_gives_no_credentials_is_one_line(tmp_path: Path, script: str, words: str) -> None:
+    assert words in await refusal(with_plugin(tmp_path, script))
+
+
+async def test_a_plugin_that_is_not_there_is_one_line_with_how_to_install_it(tmp_path: Path) -> None:
+    missing = with_plugin(tmp_path, "", command="no-such-plugin", installHint="Install it from example.com")
+    words = "exec: no-such-plugin cannot be run: No such file or directory. Install it from example.com"
+    assert words in await refusal(missing)
+
+
+async def test_a_plugin_that_does_not_end_is_killed_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credential_plugin, "LIMIT_SECONDS", 1.0)
+    hangs = with_plugin(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 3600")
+    assert "exec: sh gave no credentials within 1 s" in await refusal(hangs)
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
