@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from dtj import __version__
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, name_of
+from dtj.api.json import JsonObject, dig, name_of, text
 from dtj.api.names import Condition
 from dtj.api.printable import one_line
 from dtj.client import job_names
@@ -293,10 +293,12 @@ class AsyncClient:
             await self.gateway.create(CONFIG_MAPS, namespace=namespace, body=config_map)
         except AlreadyExists:
             # That of an earlier job of this name with the same code. The garbage collector may be about to delete it:
-            # giving it another owner would come too late.
+            # giving it another owner would come too late. By its UID: it may be that of a later job by then.
             with suppress(NotFound):
                 name = name_of(config_map)
-                await self.gateway.delete(CONFIG_MAPS, namespace=namespace, name=name)
+                found = await self.gateway.get(CONFIG_MAPS, namespace=namespace, name=name)
+                uid = text(dig(found, "metadata", "uid"))
+                await self.gateway.delete(CONFIG_MAPS, namespace=namespace, name=name, uid=uid)
             await self.gateway.create(CONFIG_MAPS, namespace=namespace, body=config_map)
 
     async def suspend(self, name: str, *, namespace: str | None = None) -> Job:

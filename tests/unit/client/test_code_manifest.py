@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from builders import manifest
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.client import InvalidManifest
 from dtj.client.aio import AsyncClient
 from dtj.client.checks import Manifest, manifests_of
@@ -224,8 +224,12 @@ class Server:
         self.kept[key] = {**body, "metadata": {**metadata, "uid": f"uid of {key[1]}"}}
         return self.kept[key]
 
-    async def delete(self, resource: Resource, *, name: str, **_: object) -> None:
+    async def get(self, resource: Resource, *, name: str, **_: object) -> JsonObject:
+        return self.kept[resource, name]
+
+    async def delete(self, resource: Resource, *, name: str, uid: str, **_: object) -> None:
         self._check(resource, "delete")
+        assert dig(self.kept[resource, name], "metadata", "uid") == uid
         del self.kept[resource, name]
 
     def _check(self, resource: Resource, verb: str) -> None:
@@ -240,7 +244,8 @@ def created(server: Server, packed: CodePack, *, left: bool = False) -> JsonObje
     assert job.config_map is not None
     key = CONFIG_MAPS, text(dig(job.config_map, "metadata", "name"))
     if left:
-        server.kept[key] = {**job.config_map, "data": "left"}
+        metadata = {**object_at(job.config_map, "metadata"), "uid": "uid of the one that was left"}
+        server.kept[key] = {**job.config_map, "metadata": metadata, "data": "left"}
     client = AsyncClient(cast("KubeGateway", cast("Any", server)), namespace="here")
     asyncio.run(client.create(job, namespace="here"))
     return server.kept[key]
