@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from dtj.local.run_directory import RunDirectory
 from patience import PATIENCE_SECONDS
 from support.launched import SOURCE
 from support.local_runs import LocalCommand, fake_trainer, marked_processes, python_job, write
-from support.waiting import eventually
+from support.waiting import eventually, eventually_true
 
 WAITS = "import time; print('up', flush=True); time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
@@ -255,8 +255,28 @@ def test_a_run_whose_reader_goes_away_goes_on_and_notes_it_in_its_log(dtj: Comma
     assert notes == ["<stdout> cannot be written, and gets no more: Broken pipe"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_whose_output_nobody_reads_stops_its_processes_when_it_is_asked_to(
+    dtj: CommandLine, number: signal.Signals
+) -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    with suppress(BlockingIOError):
+        while os.write(theirs, b"." * 1024):
+            continue
+    os.set_blocking(theirs, True)
+    running = dtj.start(write(dtj.folder, dtj.job(SAVES, grace_seconds=60)), output=theirs)
+    os.close(theirs)
+    dtj.wait_until_up()
+    running.send_signal(number)
+    eventually_true(lambda: dtj.saved() == 2)
+    assert b"stopped after" in read_all(ours)
+    assert running.wait(timeout=PATIENCE_SECONDS) == 128 + number
+    assert marked_processes(dtj.mark) == []
+
+
 def read_all(terminal: int) -> bytes:
-    """What is written to a terminal until nobody has it open."""
+    """What is written to a terminal, or a pipe, until nobody has it open."""
     shown = b""
     try:
         while chunk := os.read(terminal, 65_536):

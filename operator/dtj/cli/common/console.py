@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import select
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -118,6 +119,10 @@ class Console(rich.console.Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else _cleaned(segment)
 
+    def takes_output(self) -> bool:
+        """Whether it may be written to now: what must go on does not wait for whoever reads it."""
+        return not isinstance(self.file, _Unfailing) or self.file.takes_output()
+
     def on_broken_pipe(self) -> None:
         """Leave it to the command: rich would leave with code 1, which a script takes for a job that failed."""
         raise  # rich calls this where it has caught the error
@@ -153,6 +158,14 @@ class _Unfailing:
             self._stream.flush()
         except OSError as error:
             self._give_up(error)
+
+    def takes_output(self) -> bool:
+        """Whether a few lines could be written at once: not by a paused terminal, nor a pipe whose reader does not
+        read."""
+        try:
+            return bool(select.select((), (self._stream,), (), 0)[1])
+        except (OSError, ValueError):  # it has no descriptor, or one that is closed
+            return True
 
     def _give_up(self, error: OSError) -> None:
         discard_from_now_on(self._stream)
@@ -214,7 +227,9 @@ class Screen(Generic[T]):
         return self._live if self._live is not None else nullcontext()
 
     def show(self, now: T) -> None:
-        """What it is now."""
+        """What it is now; later, if the console cannot take it at once."""
+        if not self._console.takes_output():
+            return
         for line in self._kept(self._before, now):
             self.say(line)
         if self._live is not None:
@@ -225,7 +240,9 @@ class Screen(Generic[T]):
         self._before = now
 
     def say(self, line: str) -> None:
-        """A line that stays, above whatever moves."""
+        """A line that stays, above whatever moves. It is left out if the console cannot take it at once."""
+        if not self._console.takes_output():
+            return
         self._console.print(Text(line), soft_wrap=self._live is None)
 
 
