@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,20 @@ class TestAServerThatBreaks:
                 await anext(gateway.watch(PODS, namespace=None, resource_version=listing.resource_version))
         finally:
             await gateway.close()
+
+    async def test_it_never_says_that_a_crd_is_missing_while_it_starts(self, own_control_plane: ControlPlane) -> None:
+        gateway = await KubeGateway.connect(ConnectionSource(kubeconfig=str(own_control_plane.kubeconfig)))
+        answers = []
+        try:
+            starting = asyncio.create_task(asyncio.to_thread(own_control_plane.restart_apiserver))
+            while not starting.done():
+                with suppress(ApiError):
+                    answers.append((await gateway.discover([JOBS])).served)
+            await starting
+            answers.append((await gateway.discover([JOBS])).served)
+        finally:
+            await gateway.close()
+        assert {*answers} == {(JOBS,)}
 
     async def test_a_call_that_gets_no_answer_is_unavailable(self, own_control_plane: ControlPlane) -> None:
         gateway = await KubeGateway.connect(ConnectionSource(kubeconfig=str(own_control_plane.kubeconfig)))

@@ -126,7 +126,9 @@ class Gangs:
         """Whether Kueue has a default LocalQueue for the jobs of a namespace. Raises ApiError."""
         try:
             await self._gateway.get(LOCAL_QUEUES, namespace=namespace, name=DEFAULT_QUEUE)
-        except NotFound:
+        except NotFound as error:
+            if not error.reason:  # LocalQueues are not served, perhaps not yet: that says nothing of this one
+                raise
             return False
         return True
 

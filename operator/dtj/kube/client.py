@@ -20,16 +20,16 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from dtj import __version__
 from dtj.api import names
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, text
 from dtj.kube.clock import ServerClock
 from dtj.kube.config import ConfigError, ConnectionSource
 from dtj.kube.decoding import Unreadable, decode_object, reader
+from dtj.kube.discovery import discover
 from dtj.kube.errors import (
     ApiError,
     Conflict,
     Gone,
     Invalid,
-    NotFound,
     Unavailable,
     error_from_reply,
     error_from_status,
@@ -329,19 +329,12 @@ class KubeGateway:
             raise Unavailable(f"{self.server}: {transport_words(error)}") from error
 
     async def discover(self, resources: Sequence[Resource]) -> Discovery:
-        """Which of the resources, of groups with names, the server has: not those whose CRD is not installed (yet).
+        """As :func:`dtj.kube.discovery.discover` says."""
 
-        The group must be listed too: kopf finds resources from the list of groups, which lags behind. That list is
-        asked for once, and only the versions in it are asked for what they serve.
-        """
-        if not resources:
-            return Discovery(())
-        listed = _versions(await self._call("get", resources[0], path="/apis", decode=decode_object))
-        groups = {resource.group for resource in resources}
-        return Discovery(
-            served=tuple([r for r in resources if r.api_version in listed and await self._discovers(r)]),
-            versions=tuple(sorted(version for version in listed if version.partition("/")[0] in groups)),
-        )
+        async def read(resource: Resource, path: str, decode: Callable[[bytes], T]) -> T:
+            return await self._call("get", resource, path=path, decode=decode)
+
+        return await discover(resources, read)
 
     async def openapi(self, resource: Resource, decode: Callable[[bytes], T]) -> T:
         """The schema of a resource's group and version, which every account may read."""
@@ -367,13 +360,6 @@ class KubeGateway:
             "create", resource, path=resource.path(None), body=body, decode=decode_object, accept=_JSON
         )
         return dig(reply, "status", "allowed") is True
-
-    async def _discovers(self, resource: Resource) -> bool:
-        try:
-            reply = await self._call("get", resource, path=resource.root, decode=decode_object)
-        except NotFound:
-            return False
-        return any(entry.get("name") == resource.plural for entry in objects(reply.get("resources")))
 
     async def _call(
         self,
@@ -490,9 +476,3 @@ _METHODS: Final = {"list": "GET", "watch": "GET", "get": "GET", "create": "POST"
 def _selected(selector: str, field_selector: str) -> dict[str, str]:
     given = {"labelSelector": selector, "fieldSelector": field_selector}
     return {name: value for name, value in given.items() if value}
-
-
-def _versions(groups: JsonObject) -> frozenset[str]:
-    """The ``<group>/<version>`` of an APIGroupList."""
-    listed = (version for group in objects(groups.get("groups")) for version in objects(group.get("versions")))
-    return frozenset(text(version.get("groupVersion")) for version in listed)

@@ -104,10 +104,13 @@ async def test_a_scheduler_whose_objects_are_listed_too_slowly_keeps_no_pods_fro
         assert gateway.names(PODS)
 
 
+@pytest.mark.parametrize("error", [BROKEN, NotFound("404 page not found", status=404)], ids=type)
 @virtual_time
-async def test_a_job_says_in_its_status_that_the_question_for_its_queue_keeps_failing(gateway: FakeGateway) -> None:
+async def test_a_job_says_in_its_status_that_the_question_for_its_queue_keeps_failing(
+    gateway: FakeGateway, error: ApiError
+) -> None:
     gateway.installed = {resource_of(KUEUE)}
-    gateway.fail("get", LOCAL_QUEUES, BROKEN, times=10**6)
+    gateway.fail("get", LOCAL_QUEUES, error, times=10**6)
     async with harnessed(gateway=gateway) as harness:
         harness.submit()
         await asyncio.sleep(60.0)
@@ -115,7 +118,7 @@ async def test_a_job_says_in_its_status_that_the_question_for_its_queue_keeps_fa
         assert (status.state, status.reason) == ("Pending", Reason.API_CALL_FAILED)
         ready = status.condition(Condition.PODS_READY)
         assert ready is not None
-        assert ready.message == BROKEN.message
+        assert ready.message == error.message
         gateway.heal()
         await asyncio.sleep(120.0)
         assert gateway.names(PODS)
