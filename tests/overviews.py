@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from builders import NOW, UID, at, manifest, stored
+from dtj.api.form import DTJ
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Label
@@ -80,7 +81,7 @@ def pod_body(
 
 def job_pod(replica: str, **arguments: object) -> JobPod:
     """As :func:`pod_body`, as the client sees it."""
-    return JobPod.of(pod_from_object(pod_body(replica, **arguments)))  # type: ignore[arg-type]
+    return JobPod.of(pod_from_object(pod_body(replica, **arguments)), DTJ)  # type: ignore[arg-type]
 
 
 def overview(

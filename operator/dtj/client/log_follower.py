@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from dtj.api.job import Job
@@ -104,7 +105,7 @@ class _Follower:
             namespace=self._job.namespace,
             selector=selector_of(self._job),
             decode=decode_pod,
-            convert=JobPod.of,
+            convert=partial(JobPod.of, form=self._job.form),
             on_change=self._on_change,
         )
         await informer.run()

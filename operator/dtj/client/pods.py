@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dtj.api.form import DTJ, Form
+from dtj.api.form import Form
 from dtj.api.job import Job
 from dtj.api.spec import Role
 from dtj.core.observed import Pod
@@ -25,7 +25,7 @@ class JobPod:
     pod: Pod
 
     @classmethod
-    def of(cls, record: PodRecord, form: Form = DTJ) -> JobPod:
+    def of(cls, record: PodRecord, form: Form) -> JobPod:
         """What is known of a pod of a job of this form."""
         return cls(record, pod_from(record, form))
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from builders import NOW
+from dtj.api.form import DTJ
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.console import Text
@@ -401,7 +402,7 @@ def with_collector(replica: str, *, phase: str = "Running", native: bool = False
         main: JsonObject = {"name": "trainer", "ready": True, "state": {"running": {}}}
         spec["containers"] = [{"name": "trainer"}, {"name": "collector"}]
         status.update(conditions=[{"type": "Ready", "status": "False"}], containerStatuses=[main, collector])
-    return JobPod.of(pod_from_object(found))
+    return JobPod.of(pod_from_object(found), DTJ)
 
 
 COLLECTOR = "worker-1: container collector ends again and again (exit 1, 7 restarts)"
@@ -429,7 +430,7 @@ def test_the_restarts_of_a_pod_of_kubeflows_operator_are_those_by_its_kubelet() 
     found = pod_body("worker-1")
     restarted: JsonObject = {"name": "trainer", "state": {"running": {}}, "restartCount": 2}
     object_at(found, "status")["containerStatuses"] = [restarted]
-    screen = shown(overview(body(READY, state="Running", ready="1/1"), JobPod.of(pod_from_object(found))), 80)
+    screen = shown(overview(body(READY, state="Running", ready="1/1"), JobPod.of(pod_from_object(found), DTJ)), 80)
     assert re.search(r"worker-1 +Running +node-1 +2 ", screen)
 
 

@@ -9,9 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+import bad_tfjobs
+from builders import stored
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Reason
+from dtj.api.tfjob.names import Label as TFJobLabel
 from dtj.client.log_follower import follow_logs
 from dtj.client.logs import LogSelection
 from dtj.kube.client import KubeGateway
@@ -29,9 +32,9 @@ ENDED: JsonObject = {"terminated": {"exitCode": 0}}
 class Cluster(FakeGateway):
     """Pods whose kubelets can be asked for their logs."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: Job = RUNNING) -> None:
         super().__init__()
-        self.job = RUNNING
+        self.running = self.job = job
         self._lines: dict[str, list[bytes]] = {}
         self._errors: dict[str, ApiError] = {}
         self._over: set[str] = set()
@@ -90,7 +93,7 @@ class Cluster(FakeGateway):
             await self._news.wait()
 
     async def changes(self) -> AsyncGenerator[Job, None]:
-        while self.job is RUNNING:
+        while self.job is self.running:
             yield self.job
             await self._news.wait()
         if self.job is not None:
@@ -106,7 +109,7 @@ class Follower:
 
     def __init__(self, cluster: Cluster, selection: LogSelection | None = None) -> None:
         gateway = cast("KubeGateway", cast("Any", cluster))
-        self._lines = follow_logs(gateway, RUNNING, selection or LogSelection(), changes=cluster.changes)
+        self._lines = follow_logs(gateway, cluster.running, selection or LogSelection(), changes=cluster.changes)
 
     async def until(self, words: str) -> list[str]:
         """What is printed until this line has come."""
@@ -135,6 +138,17 @@ async def test_what_there_is_comes_first_then_what_comes_and_each_line_once() ->
         cluster.end(replica)
     cluster.end_job(FAILED)
     assert await following.rest() == ["digits has failed: it broke"]
+
+
+async def test_pods_of_a_tfjob_that_start_later_are_followed_too() -> None:
+    cluster = Cluster(Job.from_object(stored(bad_tfjobs.tfjob("digits"))))
+    following = Follower(cluster)
+    for index in ("0", "1"):
+        cluster.write(f"worker-{index}", f"of worker {index}")
+        pod = pod_body(f"worker-{index}")
+        labels = {TFJobLabel.JOB_NAME: "digits", TFJobLabel.REPLICA_TYPE: "worker", TFJobLabel.REPLICA_INDEX: index}
+        cluster.put(PODS, {**pod, "metadata": {**object_at(pod, "metadata"), "labels": {**labels}}})
+        await following.until(f"worker-{index} | of worker {index}")
 
 
 async def test_a_connection_that_breaks_is_made_again_where_it_broke() -> None:
