@@ -147,6 +147,13 @@ def test_the_best_step_survives_a_restart_and_is_exported(
     assert kept == [best, 57, 60]
 
 
+def test_the_best_weights_are_exported_as_they_were_validated_though_the_optimizer_averages(folder: Path) -> None:
+    averages = ["--optimizer=sgd", "--learning-rate=0.05", "--optimizer-options=momentum=0.9,use_ema=true"]
+    job = ran(folder, arguments=[*OVERFITS, *KEEPS, *averages, "--model=overfits:build"], environ=HERE)
+    curve = points(folder / "logs" / "validation")["loss"]
+    assert job.result["loss"] == pytest.approx(curve[job.result["bestStep"]], abs=1e-5)
+
+
 NO_ROOM_FOR_A_WHILE = """
 import os
 import pathlib

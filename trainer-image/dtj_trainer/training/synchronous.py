@@ -192,8 +192,13 @@ class _Training:
         """What the last step leaves to do with the weights."""
         config = self._run.config
         best, kept = self.best_step, config.validation.keep_best
-        if best and kept and self._restore_best(best) and config.cluster.leads:
-            log.info(f"the weights are those of step {best}, the best one by --keep-best={kept.metric} ({kept.mode})")
+        if best and kept and self._restore_best(best):
+            if config.cluster.leads:
+                log.info(
+                    f"the weights are those of step {best}, the best one by --keep-best={kept.metric} ({kept.mode})"
+                )
+            # As with Keras' `restore_best_weights`: their moving average was never validated.
+            return
         weight_average.finalize(weight_update.inner(self._optimizer), self.model.trainable_variables, self._strategy)
 
     def _restore_best(self, best: int) -> bool:
