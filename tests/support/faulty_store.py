@@ -3,7 +3,7 @@
 import io
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from http.client import HTTPConnection
@@ -49,6 +49,7 @@ class FaultyProxy:
         self._is_away = False
         self._delay = 0.0
         self._of_conditions: int | None = None
+        self._next: tuple[str, Callable[[], object]] | None = None
         self._stalls_end = threading.Event()
         self._lock = threading.Lock()
         self.url = ""
@@ -68,6 +69,19 @@ class FaultyProxy:
         with self._lock:
             self._delay = seconds
 
+    def after_reading(self, part: str, act: Callable[[], object]) -> None:
+        """Plans what is done between the next answer about an object whose key contains the part, and the one after."""
+        with self._lock:
+            self._next = part, act
+
+    def act(self, method: str, path: str) -> None:
+        """Does what is planned after this request."""
+        with self._lock:
+            planned = self._next if self._next and method == "GET" and self._next[0] in unquote(path) else None
+            self._next = None if planned else self._next
+        if planned:
+            planned[1]()
+
     def refuse_conditions(self, status: int) -> None:
         """From now on, a request with a condition is answered with this status, and that it is not implemented."""
         with self._lock:
@@ -85,6 +99,7 @@ class FaultyProxy:
             self._delay = 0.0
             self._of_conditions = None
             self._plan = []
+            self._next = None
             self._stalls_end.set()
             self._stalls_end = threading.Event()
 
@@ -179,6 +194,7 @@ def _handler(proxy: FaultyProxy) -> type[BaseHTTPRequestHandler]:
                 self._send(refused, [], b"<Error><Code>NotImplemented</Code></Error>")
                 return
             status, headers, content = proxy.forward(self.command, self.path, body, dict(self.headers))
+            proxy.act(self.command, self.path)
             if fault is Fault.TRICKLE:
                 self.wfile = _Trickle(self.wfile, proxy)
             try:

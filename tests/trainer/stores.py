@@ -5,7 +5,7 @@ One server speaks the protocol of S3, the other the JSON API of Google Cloud Sto
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -121,9 +121,19 @@ def _insert(request: Any, response: Any, storage: Storage) -> None:
     objects.insert(request, response, storage)
 
 
+def _download(request: Any, response: Any, storage: Storage, *args: Any, **kwargs: Any) -> None:
+    """The emulator leaves out which generation it answers with."""
+    with suppress(NotFound):
+        found = storage.get_file_obj(request.params["bucket_name"], request.params["object_id"])
+        response["X-Goog-Generation"] = found["generation"]
+    objects.download(request, response, storage, *args, **kwargs)
+
+
 for _, methods in HANDLERS:
     if methods.get("POST") is objects.insert:
         methods["POST"] = _insert
+    if methods.get("GET") is objects.download:
+        methods["GET"] = _download
 
 
 @dataclass(frozen=True)

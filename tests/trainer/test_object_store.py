@@ -306,6 +306,17 @@ def test_a_fault_in_the_middle_of_a_large_file_loses_nothing(
     assert (tmp_path / "copy").read_bytes() == content
 
 
+def test_data_that_are_replaced_while_they_are_read_are_no_copy_of_both_versions(store: Store, tmp_path: Path) -> None:
+    old, new = (letter * (20 * 2**20) for letter in (b"a", b"b"))
+    store.contents.write("data/a.csv", old)
+    store.proxy.after_reading("data/a.csv", lambda: store.contents.write("data/a.csv", new))
+    policy = StorePolicy(cache=tmp_path, retry_seconds=1)
+    with pytest.raises(StoreFailed, match=r"data/a\.csv changed while it was read; start the job again"):
+        data_cache.fetch(store.url("data"), option="--data-dir", store=policy)
+    path = Path(data_cache.fetch(store.url("data"), option="--data-dir", store=policy)) / "a.csv"
+    assert path.read_bytes() == new
+
+
 @pytest.mark.parametrize("part", ["ckpt-2.data", "ckpt-2.complete"])
 @pytest.mark.parametrize(
     ("fault", "ends", "message"),

@@ -9,6 +9,7 @@ import pytest
 
 from dtj_trainer.checkpoint.mirror import CheckpointMirror
 from dtj_trainer.config.store_url import Location
+from dtj_trainer.object_store.backend import Part
 from dtj_trainer.object_store.bucket import Bucket
 
 INDEX, WEIGHTS = "ckpt-7.index", "ckpt-7.data-00000-of-00001"
@@ -29,9 +30,10 @@ class Memory:
             raise FileNotFoundError(key)
         return self.objects[key]
 
-    def read_part(self, key: str, start: int, end: int) -> bytes:
+    def read_part(self, key: str, start: int, end: int) -> Part:
         self.read_parts.append(key)
-        return self.read(key)[start:end]
+        content = self.read(key)
+        return Part(content[start:end], str(hash(content)))
 
     def write(self, key: str, content: bytes) -> None:
         self.objects[key] = content

@@ -85,7 +85,7 @@ class CheckpointMirror:
         draft.mkdir(parents=True, exist_ok=True)
         try:
             for file in files:
-                self._bucket.download(self._key(file.name), file.size, draft / file.name)
+                self._bucket.download(self._key(file.name), file.size, draft / file.name, may_change=True)
             if not all(_is_whole(draft / file.name, file) for file in files):
                 return self._refuse(step, "its files are not those that its marker names; another run may write there")
             publish(draft, self._directory, step)

@@ -100,6 +100,15 @@ class Entry:
     """Another one each time that the object is written."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """Bytes of an object."""
+
+    content: bytes
+    version: str
+    """Another one each time that the object is written."""
+
+
 def files_among(entries: Sequence[Entry]) -> list[Entry]:
     """The objects that are files; what a console makes for an empty folder, an object of its name, is none."""
     folders = folders_of(entries)

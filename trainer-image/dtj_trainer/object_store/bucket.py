@@ -124,25 +124,28 @@ class Bucket:
                     if not left or failure.cause is not Cause.LOST_UPLOAD:
                         raise
 
-    def download(self, key: str, size: int, path: Path, *, start: int = 0) -> None:
+    def download(self, key: str, size: int, path: Path, *, start: int = 0, may_change: bool = False) -> None:
         """Reads an object into a file, piece by piece.
 
         Args:
             start: bytes that the file has already; the rest is added to it.
+            may_change: whether an object that is written anew meanwhile is taken as its pieces are: it only grows, or
+                the caller has its digest.
 
         Raises:
+            StoreFailed: it changed while it was read.
             FileNotFoundError: there is no such object any more.
             OSError: the file cannot be written.
         """
+        version = None
         with self._reported(), path.open("ab" if start else "wb") as file:
             for at in range(start, size, PIECE):
-                file.write(self._piece(key, at, min(size, at + PIECE)))
-
-    def _piece(self, key: str, start: int, end: int) -> bytes:
-        piece = self._backend.read_part(key, start, end)
-        if len(piece) != end - start:
-            raise StoreFailed(f"{self._named}: {key} changed while it was read; start the job again")
-        return piece
+                end = min(size, at + PIECE)
+                piece = self._backend.read_part(key, at, end)
+                version = version or piece.version
+                if len(piece.content) != end - at or (piece.version != version and not may_change):
+                    raise StoreFailed(f"{self._named}: {key} changed while it was read; start the job again")
+                file.write(piece.content)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

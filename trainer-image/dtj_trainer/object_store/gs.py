@@ -17,6 +17,7 @@ from dtj_trainer.object_store.backend import (
     PIECE,
     Cause,
     Entry,
+    Part,
     RequestFailed,
     answer_seconds,
     bundle_of_certificates,
@@ -80,9 +81,9 @@ class GoogleStorage:
         yield from (entry.key for entry in self.list(prefix))
 
     def read(self, key: str) -> bytes:
-        return self._read(key)
+        return self._read(key).content
 
-    def read_part(self, key: str, start: int, end: int) -> bytes:
+    def read_part(self, key: str, start: int, end: int) -> Part:
         return self._read(key, start=start, end=end - 1)
 
     def write(self, key: str, content: bytes) -> None:
@@ -112,11 +113,12 @@ class GoogleStorage:
                     raise
                 raise RequestFailed(Cause.LOST_UPLOAD, _reason(error)) from None
 
-    def _read(self, key: str, **part: int) -> bytes:
+    def _read(self, key: str, **part: int) -> Part:
+        blob = self._bucket.blob(key)
         # As it is stored: of an object that is compressed, the listing has the compressed size.
         with self._reported():
-            content: bytes = self._bucket.blob(key).download_as_bytes(raw_download=True, **part, **self._limits)
-        return content
+            content = blob.download_as_bytes(raw_download=True, **part, **self._limits)
+        return Part(content, str(blob.generation))
 
     def _write(self, key: str, content: bytes, **conditions: int) -> None:
         self._bucket.blob(key).upload_from_string(

@@ -107,7 +107,7 @@ class FolderCopy:
         # TensorBoard holds the files of events open, and these only grow.
         start = here if "tfevents" in path.name and here <= entry.size else 0
         try:
-            self._bucket.download(entry.key, entry.size, path, start=start)
+            self._bucket.download(entry.key, entry.size, path, start=start, may_change=True)
         except FileNotFoundError:
             path.unlink(missing_ok=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dtj_trainer.config.store_url import Location
 from dtj_trainer.object_store.backend import (
@@ -15,11 +15,13 @@ from dtj_trainer.object_store.backend import (
     PAUSES,
     Cause,
     Entry,
+    Part,
     RequestFailed,
     answer_seconds,
     bundle_of_certificates,
 )
 
+T = TypeVar("T")
 PACKAGE = "obstore"
 _AT_ONCE = 6
 """Parts of a file, of 5 MiB, that are uploaded at the same time."""
@@ -70,7 +72,7 @@ class S3:
             for part in self._library.list(self._store, prefix=folder or None):
                 for one in part:
                     if one["path"].startswith(prefix):
-                        yield Entry(one["path"], one["size"], str(one["e_tag"] or one["last_modified"]))
+                        yield Entry(one["path"], one["size"], _version(one))
 
     def children(self, prefix: str) -> Iterator[str]:
         """See `Bucket.children`: keys here. One name that the library does not take spoils a listing as a whole."""
@@ -92,9 +94,13 @@ class S3:
         with self._reported():
             return self._again(lambda: bytes(self._library.get(self._store, key).bytes()))
 
-    def read_part(self, key: str, start: int, end: int) -> bytes:
+    def read_part(self, key: str, start: int, end: int) -> Part:
+        def read() -> Part:
+            found = self._library.get(self._store, key, options={"range": (start, end)})
+            return Part(bytes(found.bytes()), _version(found.meta))
+
         with self._reported():
-            return self._again(lambda: bytes(self._library.get_range(self._store, key, start=start, end=end)))
+            return self._again(read)
 
     def write(self, key: str, content: bytes) -> None:
         with self._reported():
@@ -141,7 +147,7 @@ class S3:
                     raise
                 raise RequestFailed(Cause.LOST_UPLOAD, _without_limits(str(error))) from None
 
-    def _again(self, read: Callable[[], bytes]) -> bytes:
+    def _again(self, read: Callable[[], T]) -> T:
         """What a request answers: the library does not repeat one whose answer stops in the middle."""
         until, pause = time.monotonic() + self._retry_seconds, PAUSES[0]
         while True:
@@ -164,6 +170,11 @@ class S3:
             raise RequestFailed(Cause.NO_BUCKET) from None
         except self._errors.BaseError as error:
             raise failure_of(str(error), type(error).__name__) from None
+
+
+def _version(meta: Any) -> str:
+    """Of an object, as the library describes it."""
+    return str(meta["e_tag"] or meta["last_modified"])
 
 
 def failure_of(text: str, kind: str) -> RequestFailed:
