@@ -82,20 +82,39 @@ class TestABundle:
 
 
 class TestDrafts:
+    @staticmethod
+    def begun(directory: Path, job: str) -> subprocess.Popen[str]:
+        """A process that writes a draft, and waits."""
+        code = (
+            "import pathlib, sys\n"
+            "from dtj_trainer.export.versions import new_draft\n"
+            "with new_draft(pathlib.Path(sys.argv[1]), job=sys.argv[2]) as draft:\n"
+            "    draft.mkdir()\n"
+            "    print(draft, flush=True)\n"
+            "    sys.stdin.read()\n"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", code, str(directory), job],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        )  # fmt: skip
+
     def test_those_of_killed_attempts_of_the_job_are_removed_and_no_others(self, tmp_path: Path) -> None:
-        ended = subprocess.Popen([sys.executable, "-c", ""])
-        ended.wait()
-        gone = [f".draft-mine-{ended.pid}", f".draft-mine-{os.getpid()}"]
-        stay = [
-            f".draft-mine-{os.getppid()}",
-            f".draft-mine-1-{ended.pid}",
-            f".draft-other-{ended.pid}",
-            ".draft-1-TFLite",
-        ]
-        for name in (*gone, *stay):
-            (tmp_path / name).mkdir()
-        assert new_draft(tmp_path, job="mine") == tmp_path / f".draft-mine-{os.getpid()}"
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(stay)
+        (tmp_path / ".draft-1-TFLite").mkdir()
+        runs = [self.begun(tmp_path, job) for job in ("mine", "mine", "mine-1", "other")]
+        for run in runs:
+            assert run.stdout
+        killed, lives, *others = [Path(run.stdout.readline().strip()) for run in runs if run.stdout]
+        for run in (runs[0], *runs[2:]):
+            run.kill()
+            run.wait()
+        with new_draft(tmp_path, job="mine") as draft:
+            draft.mkdir()
+            assert {path for path in tmp_path.iterdir() if path.is_dir()} == {
+                draft, lives, *others, tmp_path / ".draft-1-TFLite",
+            }  # fmt: skip
+        assert not draft.exists()
+        runs[1].communicate()
+        assert not [path for path in tmp_path.iterdir() if path.name.startswith(killed.name) or path == lives]
 
 
 class TestPublishing:

@@ -1,6 +1,5 @@
 """The trained model as a SavedModel, laid out as TensorFlow Serving expects it. Imports TensorFlow."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,17 +100,15 @@ def save(model: Any, serving: Serving, spec: Any, directory: Path, *, job: str) 
     module.model = model
     # Keras 3 reads them also where nothing is drawn, and leaves those of recurrent layers out of what is saved.
     module.draws = random_layers.states(model)
-    draft = new_draft(directory, job=job)
     try:
-        tf.saved_model.save(module, str(draft), signatures={SIGNATURE: serve, ONE_EXAMPLE: serve_one})
-        for name, content in serving.files.items():
-            (draft / EXTRAS).mkdir(exist_ok=True)
-            (draft / EXTRAS / name).write_bytes(content)
-        return publish(draft, directory)
+        with new_draft(directory, job=job) as draft:
+            tf.saved_model.save(module, str(draft), signatures={SIGNATURE: serve, ONE_EXAMPLE: serve_one})
+            for name, content in serving.files.items():
+                (draft / EXTRAS).mkdir(exist_ok=True)
+                (draft / EXTRAS / name).write_bytes(content)
+            return publish(draft, directory)
     except (tf.errors.OpError, OSError) as error:
         raise NotSaved(
             f"export directory {directory}: the model cannot be written ({storage_reason(error)}); make room there; "
             "a job that is started again exports it, from its last checkpoint"
         ) from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)

@@ -1,16 +1,20 @@
 """Numbered versions of an exported model: published whole, measured, described. Standard library alone."""
 
+import fcntl
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dtj_trainer.local_files import flush
 
-_DRAFT = ".draft-"
+_DRAFT, _LOCK = ".draft-", ".lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,31 +34,48 @@ class Bundle:
         return {"path": self.path, "formats": list(self.formats), "size": self.size, "digest": self.digest}
 
 
-def new_draft(directory: Path, *, job: str) -> Path:
+@contextmanager
+def new_draft(directory: Path, *, job: str) -> Iterator[Path]:
     """Where this process writes a version before it is whole; removes what killed attempts of the job have left.
 
-    The name has that of the job, since processes in containers all have the same number, and the number of the process,
-    for those that are in none.
+    Another run of this name may be in another container or on another machine. So the kernel's lock of a file beside a
+    draft says that it is in use, and no number of a process: the lock ends with its process, however that ends.
     """
-    start = f"{_DRAFT}{job}-"
-    for left in directory.glob(f"{_DRAFT}*"):
-        number = left.name.removeprefix(start)
-        if left.name.startswith(start) and number.isdecimal() and not _lives(int(number)):
-            shutil.rmtree(left, ignore_errors=True)
-    return directory / f"{start}{os.getpid()}"
-
-
-def _lives(process: int) -> bool:
-    """Whether there is another process of this number."""
-    if process == os.getpid():
-        return False
+    directory.mkdir(parents=True, exist_ok=True)
+    of_job = re.compile(re.escape(f"{_DRAFT}{job}-") + "[0-9a-f]{32}" + re.escape(_LOCK))
+    for left in directory.glob(f"{_DRAFT}*{_LOCK}"):
+        if of_job.fullmatch(left.name) and (held := _lock(left)) is not None:
+            _remove(left, held)
+    lock = directory / f"{_DRAFT}{job}-{uuid.uuid4().hex}{_LOCK}"
+    lock.touch()
+    # Where files can have no lock, all drafts stay.
+    file = _lock(lock)
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
-    return True
+        yield lock.with_suffix("")
+    finally:
+        _remove(lock, file)
+
+
+def _lock(path: Path) -> int | None:
+    """The file with its lock, which it keeps while it is open; None if another process has it, or there is none."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return None
+    return file
+
+
+def _remove(lock: Path, file: int | None) -> None:
+    """Removes a draft, if it is there, and then its lock."""
+    shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+    lock.unlink(missing_ok=True)
+    if file is not None:
+        os.close(file)
 
 
 def publish(draft: Path, directory: Path) -> Path:
