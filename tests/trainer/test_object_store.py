@@ -374,6 +374,17 @@ def test_an_export_is_a_new_version_with_a_marker(bucket: Bucket, tmp_path: Path
     assert [entry.key for entry in bucket.list("2/")] == ["run/2/saved_model.pb", "run/2/variables/variables.index"]
 
 
+def test_a_version_that_a_session_exports_is_a_new_one_in_the_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    """Its directory is empty at each start, so that each calls its version 1."""
+    for version in ("2", "10", "vocabulary"):
+        exported(tmp_path / version)
+    for _ in range(2):
+        export_versions.upload_all(bucket, tmp_path)
+    markers = {entry.key for entry in bucket.list("") if entry.key.endswith(".complete")}
+    assert markers == {f"run/{name}.complete" for name in ("2", "10", "11", "12", "vocabulary")}
+    assert json.loads(bucket.read("run/11.complete") or b"") == {"path": f"{bucket.location}/11"}
+
+
 @pytest.mark.parametrize("key", ["run/notes//a.txt", "run/notes/a\tb.txt", "run//x", "run/./x"])
 def test_an_object_of_others_with_an_odd_name_stops_neither_checkpoints_nor_an_export(
     bucket: Bucket, store: Store, tmp_path: Path, key: str

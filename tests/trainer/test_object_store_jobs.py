@@ -152,7 +152,7 @@ def test_what_a_session_exports_is_in_the_bucket(folder: Path, store: Store) -> 
     environ = {**in_bucket(folder, store), "DTJ_CHECKPOINT_DIR": "", "DTJ_LOG_DIR": ""}
     ran(folder, script=text, imported=True, environ=environ)
     names = [key.partition("/export/")[2] for key in store.contents.list_keys(place(folder))]
-    assert names == ["1.complete", "1/saved_model.pb", "labels.txt"]
+    assert names == ["1.complete", "1.writer", "1/saved_model.pb", "labels.txt"]
 
 
 @pytest.mark.parametrize("served", SCHEMES, indirect=True)

@@ -5,11 +5,14 @@ that two jobs that export to one URL at once get one each.
 """
 
 import json
+import logging
 import socket
 from pathlib import Path
 
 from dtj_trainer.errors import NotSaved, TrainerError
 from dtj_trainer.object_store.bucket import Bucket
+
+log = logging.getLogger(__name__)
 
 MARKER = ".complete"
 CLAIM = ".writer"
@@ -42,13 +45,20 @@ def upload(bucket: Bucket, path: Path, document: dict[str, object]) -> str:
 def upload_all(bucket: Bucket, directory: Path) -> None:
     """Writes each folder of the directory, as `write` does, and each file.
 
+    A folder whose name is a number is a version. Its number is a higher one in the bucket where that has it, or one
+    above: who makes the folder sees a directory that is empty at each start.
+
     Raises:
         NotSaved: the bucket does not take it.
     """
     try:
-        for path in sorted(directory.iterdir()):
+        for path in sorted(directory.iterdir(), key=lambda path: (_number(path.name) or 0, path.name)):
+            number = _number(path.name)
             if path.is_dir():
-                write(bucket, path, path.name, {})
+                name = path.name if number is None else str(_claimed(bucket, least=number))
+                write(bucket, path, name, {})
+                if name != path.name:
+                    log.info(f"exported: {url(bucket, name)}, as {bucket.location} has version {number} or a later one")
             else:
                 bucket.upload(path, bucket.location.below(path.name))
     except TrainerError as error:
@@ -76,8 +86,8 @@ def url(bucket: Bucket, name: str) -> str:
     return f"{bucket.location.scheme}://{bucket.location.bucket}/{bucket.location.below(name)}"
 
 
-def _claimed(bucket: Bucket) -> int:
-    version = 1 + max(_versions(bucket), default=0)
+def _claimed(bucket: Bucket, *, least: int = 1) -> int:
+    version = max(least, 1 + max(_versions(bucket), default=0))
     owner = json.dumps({"host": socket.gethostname()}).encode()
     while not bucket.create(bucket.location.below(f"{version}{CLAIM}"), owner):
         version += 1
@@ -87,4 +97,8 @@ def _claimed(bucket: Bucket) -> int:
 def _versions(bucket: Bucket) -> set[int]:
     """The versions of which there is anything: a part of one that was cut off is not continued."""
     names = (name.removesuffix("/").removesuffix(MARKER).removesuffix(CLAIM) for name in bucket.children())
-    return {int(name) for name in names if name.isascii() and name.isdecimal()}
+    return {number for name in names if (number := _number(name)) is not None}
+
+
+def _number(name: str) -> int | None:
+    return int(name) if name.isascii() and name.isdecimal() else None
