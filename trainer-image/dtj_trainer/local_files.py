@@ -1,11 +1,18 @@
-"""Files that are written whole, and directories that belong to this user alone. Standard library only."""
+"""Files that are written whole, and directories that belong to this user or process alone. Standard library only."""
 
 import errno
+import fcntl
 import math
 import os
+import re
+import shutil
 import stat
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+_LOCK = ".lock"
 
 
 def make_own(directory: Path) -> None:
@@ -59,3 +66,48 @@ def write_atomically(path: Path, text: str) -> Path:
         return draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def draft_in(directory: Path, start: str) -> Iterator[Path]:
+    """The path of a folder for this process alone, which it makes and moves; what is there at the end is removed.
+
+    So is what killed processes have left under names with this start. Another process may be in another container or on
+    another machine, where its number says nothing: the kernel's lock of a file beside its folder says that it lives, as
+    a lock ends with its process.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    alike = re.compile(f"{re.escape(start)}[0-9a-f]{{32}}{re.escape(_LOCK)}")
+    for left in directory.iterdir():
+        if alike.fullmatch(left.name) and (held := _lock(left)) is not None:
+            _remove(left, held)
+    lock = directory / f"{start}{uuid.uuid4().hex}{_LOCK}"
+    lock.touch()
+    # Where files can have no lock, those of all processes stay.
+    file = _lock(lock)
+    try:
+        yield lock.with_suffix("")
+    finally:
+        _remove(lock, file)
+
+
+def _lock(path: Path) -> int | None:
+    """The file with its lock, which it keeps while it is open; None if another process has it, or there is none."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return None
+    return file
+
+
+def _remove(lock: Path, file: int | None) -> None:
+    """Removes the folder of a lock, if it is there, and then the lock."""
+    shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+    lock.unlink(missing_ok=True)
+    if file is not None:
+        os.close(file)

@@ -1,20 +1,15 @@
 """Numbered versions of an exported model: published whole, measured, described. Standard library alone."""
 
-import fcntl
 import hashlib
-import os
-import re
-import shutil
-import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtj_trainer.local_files import flush
+from dtj_trainer.local_files import draft_in, flush
 
-_DRAFT, _LOCK = ".draft-", ".lock"
+_DRAFT = ".draft-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,48 +29,9 @@ class Bundle:
         return {"path": self.path, "formats": list(self.formats), "size": self.size, "digest": self.digest}
 
 
-@contextmanager
-def new_draft(directory: Path, *, job: str) -> Iterator[Path]:
-    """Where this process writes a version before it is whole; removes what killed attempts of the job have left.
-
-    Another run of this name may be in another container or on another machine. So the kernel's lock of a file beside a
-    draft says that it is in use, and no number of a process: the lock ends with its process, however that ends.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    of_job = re.compile(re.escape(f"{_DRAFT}{job}-") + "[0-9a-f]{32}" + re.escape(_LOCK))
-    for left in directory.glob(f"{_DRAFT}*{_LOCK}"):
-        if of_job.fullmatch(left.name) and (held := _lock(left)) is not None:
-            _remove(left, held)
-    lock = directory / f"{_DRAFT}{job}-{uuid.uuid4().hex}{_LOCK}"
-    lock.touch()
-    # Where files can have no lock, all drafts stay.
-    file = _lock(lock)
-    try:
-        yield lock.with_suffix("")
-    finally:
-        _remove(lock, file)
-
-
-def _lock(path: Path) -> int | None:
-    """The file with its lock, which it keeps while it is open; None if another process has it, or there is none."""
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(file)
-        return None
-    return file
-
-
-def _remove(lock: Path, file: int | None) -> None:
-    """Removes a draft, if it is there, and then its lock."""
-    shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
-    lock.unlink(missing_ok=True)
-    if file is not None:
-        os.close(file)
+def new_draft(directory: Path, *, job: str) -> AbstractContextManager[Path]:
+    """Where this process writes a version before it is whole; removes what killed attempts of the job have left."""
+    return draft_in(directory, f"{_DRAFT}{job}-")
 
 
 def publish(draft: Path, directory: Path) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dtj_trainer.config.store_url import Location, StorePolicy, without_credentials
 from dtj_trainer.errors import UsageError, may_pass
+from dtj_trainer.local_files import draft_in
 from dtj_trainer.object_store.backend import Entry, files_among, folders_of
 from dtj_trainer.object_store.bucket import Bucket
 
@@ -67,9 +68,13 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
     copies = store.cache / "data" / hashlib.sha256(top.encode()).hexdigest()[:16]
     root = copies / folder.key
     try:
-        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            kept = set(pool.map(lambda entry: _fetch(bucket, entry, copies), entries))
-        _remove_others(copies, kept, root.relative_to(copies) / (pattern or "**/*"))
+        if missing := [entry for entry in entries if not _is_there(entry, copies)]:
+            with draft_in(copies.parent, ".draft-") as drafts, ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+                drafts.mkdir()
+                list(pool.map(lambda entry: _fetch(bucket, entry, copies, drafts), missing))
+        _remove_others(
+            copies, {copies / entry.key for entry in entries}, root.relative_to(copies) / (pattern or "**/*")
+        )
     except FileNotFoundError as error:
         raise UsageError(
             f"{option}={text}: an object was removed while it was read ({error})", restart_may_help=True
@@ -112,27 +117,32 @@ def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
     return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
-def _fetch(bucket: Bucket, entry: Entry, copies: Path) -> Path:
-    path, note = copies / entry.key, _note(copies, entry.key)
-    version = f"{entry.size} {entry.version}"
-    if _text(note) == version and path.is_file() and path.stat().st_size == entry.size:
-        return path
+def _is_there(entry: Entry, copies: Path) -> bool:
+    path = copies / entry.key
+    return _text(_note(copies, entry.key)) == _version(entry) and path.is_file() and path.stat().st_size == entry.size
+
+
+def _fetch(bucket: Bucket, entry: Entry, copies: Path, drafts: Path) -> None:
+    """Args:
+    drafts: a folder of this process: others of this machine may read the same.
+    """
+    path, note, version = copies / entry.key, _note(copies, entry.key), _version(entry)
     for folder in (path.parent, note.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    # Of this process: others of this machine may read the same.
-    draft = note.with_name(f".{note.name}.{os.getpid()}")
-    try:
-        bucket.download(entry.key, entry.size, draft)
-        # Stands for the version, so that what is remembered of a file by its time holds on each machine.
-        time = int.from_bytes(hashlib.sha256(version.encode()).digest()[:7], "big")
-        os.utime(draft, ns=(time, time))
-        note.unlink(missing_ok=True)
-        draft.replace(path)
-        draft.write_text(version)
-        draft.replace(note)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path
+    draft = drafts / hashlib.sha256(entry.key.encode()).hexdigest()
+    bucket.download(entry.key, entry.size, draft)
+    # Stands for the version, so that what is remembered of a file by its time holds on each machine.
+    time = int.from_bytes(hashlib.sha256(version.encode()).digest()[:7], "big")
+    os.utime(draft, ns=(time, time))
+    note.unlink(missing_ok=True)
+    draft.replace(path)
+    draft.write_text(version)
+    draft.replace(note)
+
+
+def _version(entry: Entry) -> str:
+    """As the note of a copy has it."""
+    return f"{entry.size} {entry.version}"
 
 
 def _note(copies: Path, name: str) -> Path:
