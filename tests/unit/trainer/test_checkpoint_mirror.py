@@ -1,5 +1,6 @@
 """Checkpoints in a bucket: what a marker may name, and which local copy counts as the one in the bucket."""
 
+import errno
 import json
 import logging
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import pytest
 
 from dtj_trainer.checkpoint.mirror import CheckpointMirror
 from dtj_trainer.config.store_url import Location
+from dtj_trainer.errors import NotSaved
 from dtj_trainer.object_store.backend import Part
 from dtj_trainer.object_store.bucket import Bucket
 
@@ -152,6 +154,22 @@ def test_a_checkpoint_that_is_written_anew_while_it_is_read_is_not_used(
     (line,) = caplog.messages
     assert not any(path.is_dir() for path in (tmp_path / "cache").iterdir())
     assert line.startswith("checkpoint s3://team/run/ckpt-7: its files are not those that its marker names")
+
+
+def test_a_local_copy_for_which_there_is_no_room_is_one_line_with_the_remedy(
+    memory: Memory, mirror: CheckpointMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "writer", b"weights")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(memory, "read_part", full)
+    with pytest.raises(
+        NotSaved, match=r"^checkpoint of step 7: [^\n]*No space left on device[^\n]* with --store-cache$"
+    ):
+        mirror.fetch(7)
+    assert not any(path.is_dir() for path in (tmp_path / "cache").iterdir())
 
 
 FOREIGN = (

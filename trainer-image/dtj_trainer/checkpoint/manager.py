@@ -343,13 +343,7 @@ class Store:
         """The values of a checkpoint; see `State.read`, which finds what is missing in the directory."""
         assert self._directory is not None  # there is a checkpoint
         if self._mirror:
-            try:
-                self._mirror.fetch(step)
-            except OSError as error:
-                raise NotSaved(
-                    f"checkpoint of step {step}: cannot be copied from {self._mirror} to {self._directory} "
-                    f"({error.strerror}); make room there, or give another directory with --store-cache"
-                ) from None
+            self._mirror.fetch(step)
         return self._state.read(self._directory, step)
 
     def _load(self, step: int) -> None:

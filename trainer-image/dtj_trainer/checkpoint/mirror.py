@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dtj_trainer.checkpoint.files import INDEX, PREFIX, files_of, publish, remove, step_of
 from dtj_trainer.config.outputs import CheckpointPolicy
-from dtj_trainer.errors import NotSaved
+from dtj_trainer.errors import NotSaved, storage_reason
 from dtj_trainer.object_store.bucket import Bucket
 
 log = logging.getLogger(__name__)
@@ -67,8 +67,7 @@ class CheckpointMirror:
         A local copy counts if it has the digests that the marker names: checkpoints of one model have one size.
 
         Raises:
-            TrainerError: the bucket cannot be read.
-            OSError: the directory cannot be written.
+            TrainerError: the bucket cannot be read, or the directory cannot be written.
         """
         marker = self._key(f"{PREFIX}-{step}{MARKER}")
         text = self._bucket.read(marker)
@@ -82,8 +81,8 @@ class CheckpointMirror:
             return True
         remove(self._directory, step)
         draft = self._directory / _DRAFT
-        draft.mkdir(parents=True, exist_ok=True)
         try:
+            draft.mkdir(parents=True, exist_ok=True)
             for file in files:
                 self._bucket.download(self._key(file.name), file.size, draft / file.name, may_change=True)
             if not all(_is_whole(draft / file.name, file) for file in files):
@@ -91,6 +90,11 @@ class CheckpointMirror:
             publish(draft, self._directory, step)
         except FileNotFoundError:
             return False  # it was removed for a newer one
+        except OSError as error:
+            raise NotSaved(
+                f"checkpoint of step {step}: cannot be copied from {self} to {self._directory} "
+                f"({storage_reason(error)}); make room there, or give another directory with --store-cache"
+            ) from None
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return True
