@@ -174,6 +174,15 @@ def test_labels_that_are_all_numbers_are_classes_in_the_order_of_their_values(
     assert opened(data).classes == classes
 
 
+def test_labels_that_float32_tells_apart_are_classes_of_their_own(tmp_path: Path) -> None:
+    labels = (1.0, 0.1, 1e-7, 2e-7, 100000.1, 100000.11, -0.25)
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
+        for number in range(8 * len(labels)):
+            value = tf.train.FloatList(value=[labels[number % len(labels)]])
+            writer.write(example(number, label=tf.train.Feature(float_list=value)))
+    assert opened(tmp_path).classes == ("-0.25", "1e-07", "2e-07", "0.1", "1", "100000.102", "100000.109")
+
+
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     rows = "x,label\n" + "1,caf\u00e9\n2,tea\n" * 20
     (tmp_path / "data.csv").write_bytes(rows.encode("latin-1"))

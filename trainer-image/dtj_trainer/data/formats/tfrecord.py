@@ -130,7 +130,7 @@ class TFRecordReader:
         if self.numbers:
             return _numbers(values)
         if self._label.kind == "float":
-            values = _numbers(values)
+            return _texts_of(_numbers(values))
         return named(values if self._label.kind == "bytes" else tf.strings.as_string(values))
 
     def _dense(self, features: dict[str, Any]) -> Any:
@@ -245,6 +245,13 @@ def _features_of(example: tf.train.Example) -> list[_Feature]:
 def _numbers(values: Any) -> Any:
     """float32 of any numbers; the graph ends where one is NaN or infinite."""
     return tf.debugging.check_numerics(tf.cast(values, tf.float32), "no number")
+
+
+def _texts_of(values: Any) -> Any:
+    """Numbers of float32 as texts, another for each number: of six digits where these are enough, else of nine."""
+    short = tf.strings.as_string(values, shortest=True)
+    exact = tf.strings.as_string(values, precision=9, shortest=True)
+    return tf.where(tf.equal(tf.strings.to_number(short), values), short, exact)
 
 
 def _is_decode_error(error: Exception) -> bool:
