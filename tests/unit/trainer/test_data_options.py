@@ -24,7 +24,7 @@ def test_files_are_described_by_options() -> None:
     config = parse(
         [
             "--data-dir=gs://bucket/part-*", "--data-format=tfrecord", "--held-out=/judge", "--label-column=y",
-            "--columns=a, b", "--image-size=32x48", "--cache=memory",
+            "--columns=a, b,a", "--image-size=32x48", "--cache=memory",
         ],
         {},
     )  # fmt: skip

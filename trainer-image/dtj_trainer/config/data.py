@@ -37,6 +37,11 @@ def _image_size(text: str) -> tuple[int, int]:
     return int(height), int(width)
 
 
+def _columns(text: str) -> tuple[str, ...]:
+    """Each once: they are a choice, and have the order of the files."""
+    return tuple(dict.fromkeys(names(text)))
+
+
 def _cache(text: str) -> str:
     if text not in CACHES:
         raise ValueError(
@@ -69,7 +74,7 @@ class DataConfig(Options):
         help="csv, tfrecord: the column to predict",
     )  # fmt: skip
     columns: tuple[str, ...] | None = option(
-        "--columns", parse=names, default=None, metavar="A,B",
+        "--columns", parse=_columns, default=None, metavar="A,B",
         help="csv, tfrecord: the columns to predict it from (default: all other columns)",
     )  # fmt: skip
     image_size: tuple[int, int] | None = option(
