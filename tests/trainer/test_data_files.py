@@ -73,6 +73,19 @@ def test_a_held_out_file_that_is_a_hard_link_is_not_learned_from(tmp_path: Path,
     assert sorted(learned + held_out) == [*range(60)]
 
 
+@pytest.mark.parametrize("form", ["csv", "images"])
+def test_a_file_with_several_hard_links_counts_once(tmp_path: Path, form: str) -> None:
+    write(tmp_path / "data", form)
+    for path in sorted(path for path in (tmp_path / "data").rglob("*.*")):
+        again = path.with_name(f"again-{path.name}")
+        os.link(path, again)
+        path.with_name(f"link-{path.name}").symlink_to(again)
+    pattern = "data/*/*.png" if form == "images" else "data/*.csv"
+    for where in ("data", pattern):
+        learned, held_out = numbers_in(opened(tmp_path / where))
+        assert sorted(learned + held_out) == [*range(60)], where
+
+
 @pytest.mark.parametrize("name", ["part[1].csv", "what?.csv", "_*.csv"])
 def test_a_file_whose_name_could_be_a_pattern_is_that_file(tmp_path: Path, name: str) -> None:
     data = write(tmp_path / "data", "csv", files=3)

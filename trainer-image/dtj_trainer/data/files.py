@@ -168,7 +168,9 @@ def _listed(where: str) -> Iterator[tuple[str, str]]:
         for below, _, names in tf.io.gfile.walk(folder):
             yield from ((path := f"{below.rstrip('/')}/{name}", _real(path)) for name in names)
     elif _WILD & set(where) and not _is_local_file(where):
-        yield from ((path, _real(path)) for path in tf.io.gfile.glob(where) if not _is_directory(path))
+        inodes = dict[int, str]()
+        paths = (path for path in tf.io.gfile.glob(where) if not _is_directory(path))
+        yield from ((path, _first_of_links(_real(path), inodes)) for path in paths)
     elif tf.io.gfile.exists(where):
         yield where, _real(where)
 
@@ -183,6 +185,8 @@ class _Walk:
     linked: bool = False
     seen: set[tuple[bool, str]] = field(default_factory=set)
     """The directories that were entered: whether as hidden ones, and the real path."""
+    inodes: dict[int, str] = field(default_factory=dict)
+    """See `_first_of_links`."""
 
 
 def _below(folder: str, real: str, walk: _Walk) -> Iterator[tuple[str, str]]:
@@ -202,7 +206,8 @@ def _below(folder: str, real: str, walk: _Walk) -> Iterator[tuple[str, str]]:
                 if not os.path.exists(own) and not _is_hidden(entry.name):
                     raise FileNotFoundError(0, "a link to what is not there", path)
             if not entry.is_dir():
-                yield path, own
+                # Of what is no link, the directory knows the inode: that costs no call.
+                yield path, _first_of_links(own, walk.inodes, None if entry.is_symlink() else entry.inode())
                 continue
             hidden = walk.hidden or _is_hidden(entry.name)
             if own in (*walk.above, real) or (walk.linked and entry.is_symlink() and (hidden, own) in walk.seen):
@@ -219,6 +224,28 @@ def _below(folder: str, real: str, walk: _Walk) -> Iterator[tuple[str, str]]:
 
 def _real(path: str) -> str:
     return str(Location.of(path)) if is_url(path) else os.path.realpath(path)
+
+
+def _first_of_links(real: str, inodes: dict[int, str], inode: int | None = None) -> str:
+    """The real path of a file, or of that of its hard links that was met first.
+
+    Args:
+        inodes: the files that were met, by their inodes; an empty path where one inode stands for several files, as on
+            several devices.
+        inode: of the file, if it is known.
+    """
+    if inode is None:
+        found = _inode(real)
+        if found is None:
+            return real
+        _, inode = found
+    first = inodes.setdefault(inode, real)
+    if first in ("", real):
+        return real
+    if _inode(first) == _inode(real) is not None:
+        return first
+    inodes[inode] = ""
+    return real
 
 
 def _inode(path: str, *, if_linked: bool = False) -> tuple[int, int] | None:
