@@ -286,8 +286,10 @@ def _links(made: Folder, r: random.Random) -> None:
         files = [path for path in files if not any(part.startswith((".", "_")) for part in path.parts)]
     if r.random() < 0.3:
         target = r.choice(files)
-        target.with_name(f"copy of {target.name}").symlink_to(target.name)
-        made.notes.append(f"a link to {target.name}")
+        # By another name, junk would be data.
+        if not target.name.startswith((".", "_")):
+            target.with_name(f"copy of {target.name}").symlink_to(target.name)
+            made.notes.append(f"a link to {target.name}")
     if r.random() < 0.3:
         folder = r.choice(sorted({path.parent for path in files}))
         (folder / "self").symlink_to("." if "judge" in folder.parts else r.choice((".", "..", str(made.root))))
