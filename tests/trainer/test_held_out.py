@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainer.changing_data import OPTIONS, options_of
-from trainer.cluster import Job, ran
+from trainer.cluster import NO_EXPORT, PATH, Job, ran
 
 VALIDATES = ("--checkpoint-every-steps=5", "--validate-every=20")
 """A checkpoint before the first validation."""
@@ -135,6 +135,41 @@ def test_files_are_read_for_the_first_checkpoint_also_without_validations(folder
         assert job.start(arguments=["--held-out=0.1", "--epochs=1"]).wait() == {"worker-0": 0}
         assert job.start(arguments=["--held-out=0.3", "--epochs=2"]).wait() == {"worker-0": 2}
     assert job["worker-0"].last_words.startswith("--data-dir=all.csv: the held-out examples are not those of ")
+
+
+SAYS_WHEN_IT_READS = """
+import overfits
+from dtj_trainer.data.held_out_examples import HeldOut
+
+reading = HeldOut.reading
+
+def spoken(self, **how):
+    print("reads what is held out", flush=True)
+    return reading(self, **how)
+
+HeldOut.reading = spoken
+
+def build():
+    return overfits.build()
+"""
+
+
+def test_at_the_first_start_only_the_worker_that_saves_reads_what_is_held_out(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(0)
+    rows = [",".join(map(str, [*row.round(3), number % 2])) for number, row in enumerate(random.normal(size=(300, 8)))]
+    (folder / "all.csv").write_text("\n".join(["a,b,c,d,e,f,g,h,label", *rows]) + "\n")
+    arguments = [
+        "--model=spoken:build", "--data-dir=all.csv", "--batch-size=30", "--epochs=1", "--held-out=0.2",
+        "--loss=sparse_categorical_crossentropy",
+    ]  # fmt: skip
+    job = ran(
+        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments,
+        files={"spoken.py": SAYS_WHEN_IT_READS},
+        environ={"PYTHONPATH": f"{PATH}:{Path(__file__).parent / 'scripts'}:{folder}", **NO_EXPORT},
+    )  # fmt: skip
+    # For its checkpoints, and for the evaluation at the end.
+    assert [job[f"worker-{index}"].log.count("reads what is held out") for index in (0, 1)] == [2, 0]
 
 
 def test_training_files_with_other_frequent_words_are_refused_at_the_resume(folder: Path) -> None:

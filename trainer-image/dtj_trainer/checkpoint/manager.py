@@ -121,6 +121,11 @@ class Store:
         return self._directory is not None or self.memory is not None
 
     @property
+    def writes(self) -> bool:
+        """Whether this task writes any: those of the job, or its own in memory."""
+        return (self._writes and self._directory is not None) or self.memory is not None
+
+    @property
     def newest_step(self) -> int | None:
         """Step of the newest checkpoint, in memory or not, that this run wrote in full, or restored."""
         steps = [store.last_step for store in (self, self.memory) if store and store.last_step is not None]

@@ -141,14 +141,14 @@ class HeldOut:
         if self._first is not None:
             self.variable.assign(self._first.numbers)
 
-    def differs_from_checkpoint(self, *, saves: bool = False) -> bool:
+    def differs_from_checkpoint(self, *, writes: bool = False) -> bool:
         """Whether the variable, just restored, has the digest of other examples. May read them, once.
 
         Args:
-            saves: whether checkpoints follow, each of which is to hold the digest.
+            writes: whether this task writes checkpoints, each of which is to hold the digest.
         """
         saved = Digest.of(self.variable.numpy())
-        if self._first is None and (saved.examples or (saves and self.data.validation_examples)):
+        if self._first is None and (saved.examples or (writes and self.data.validation_examples)):
             self._first = self.reading(batch=BATCH).finish()
         if not saved.examples or self._first is None:
             return False

@@ -84,7 +84,7 @@ class SeenExamples:
         with waiting():
             agree_on_held_out(
                 config, strategy,
-                differs=held_out.differs_from_checkpoint(saves=store.enabled),
+                differs=held_out.differs_from_checkpoint(writes=store.writes),
                 error=lambda where: held_out.not_those_of_checkpoint(store.newest_path, where),
             )  # fmt: skip
         return self.course
