@@ -182,6 +182,19 @@ def test_a_fault_that_passes_loses_nothing(
     assert (tmp_path / "two/ckpt-1.data-00000-of-00001").read_bytes() == bytes([1]) * 1000
 
 
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT_ANSWER])
+def test_a_listing_that_fails_once_is_asked_for_again(bucket: Bucket, proxy: FaultyProxy, fault: Fault) -> None:
+    for name in ("a", "b"):
+        bucket.write(f"run/{name}", b"one")
+    for listed in (
+        lambda: [entry.key for entry in bucket.list("")],
+        lambda: [f"run/{name}" for name in bucket.children()],
+    ):
+        proxy.fail(READ, "", fault, times=1)
+        assert listed() == ["run/a", "run/b"]
+        assert proxy.is_spent()
+
+
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT_REQUEST, Fault.LOST_UPLOAD])
 def test_a_fault_in_the_middle_of_a_large_file_loses_nothing(
     bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, fault: Fault

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,25 +70,27 @@ class S3:
         # The library lists whole folders only.
         folder = prefix.rpartition("/")[0]
         with self._reported():
-            for part in self._library.list(self._store, prefix=folder or None):
-                for one in part:
-                    if one["path"].startswith(prefix):
-                        yield Entry(one["path"], one["size"], _version(one))
+            found = self._again(lambda: [*chain.from_iterable(self._library.list(self._store, prefix=folder or None))])
+        for one in found:
+            if one["path"].startswith(prefix):
+                yield Entry(one["path"], one["size"], _version(one))
 
     def children(self, prefix: str) -> Iterator[str]:
         """See `Bucket.children`: keys here. One name that the library does not take spoils a listing as a whole."""
         folder = prefix.rpartition("/")[0]
         with self._reported():
             try:
-                found = self._library.list_with_delimiter(self._store, prefix=folder or None)
+                found = self._again(lambda: self._library.list_with_delimiter(self._store, prefix=folder or None))
                 keys = [*(f"{one}/" for one in found["common_prefixes"]), *(one["path"] for one in found["objects"])]
             except self._errors.BaseError as error:
                 if _cause(str(error), type(error).__name__) is not Cause.NAME:
                     raise
                 # An empty part, as of `run//x`, and `.` come before the letters and digits that are asked for.
                 start = prefix if prefix.rpartition("/")[2] else f"{prefix}0"
-                listed = self._library.list(self._store, prefix=folder or None, offset=start)
-                keys = [one["path"] for part in listed for one in part]
+                listed = self._again(
+                    lambda: [*chain.from_iterable(self._library.list(self._store, prefix=folder or None, offset=start))]
+                )
+                keys = [one["path"] for one in listed]
         yield from (key for key in keys if key.startswith(prefix))
 
     def read(self, key: str) -> bytes:
@@ -153,8 +156,9 @@ class S3:
         while True:
             try:
                 return read()
-            except self._errors.GenericError:
-                if time.monotonic() + pause > until:
+            except self._errors.GenericError as error:
+                lasts = _cause(str(error), type(error).__name__) is not Cause.NO_ANSWER
+                if lasts or time.monotonic() + pause > until:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, PAUSES[1])
