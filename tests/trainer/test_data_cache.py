@@ -14,6 +14,7 @@ from dtj_trainer.config.store_url import Location, StorePolicy
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store import data_cache
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
+from trainer.adversaries import attempts
 from trainer.cluster import SOURCE
 from trainer.stores import Store
 
@@ -62,6 +63,16 @@ def test_what_a_killed_start_has_read_in_part_is_removed_by_the_next(bucket: Buc
     data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=StorePolicy(cache=tmp_path, retry_seconds=2))
     names = sorted(path.name for path in (tmp_path / "data").rglob("*") if path.is_file() or path.name[0] == ".")
     assert names == ["a.csv", "a.csv"], "a copy and the note of its version"
+
+
+@pytest.mark.parametrize("seed", [107])
+def test_a_second_attempt_on_a_bucket_that_has_changed_or_refuses_for_a_while_reads_each_example_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = attempts.compose(seed, tmp_path, store)
+    verdict = attempts.judge(folder)
+    assert not verdict.fault, f"{folder}: {verdict}"
 
 
 def test_an_object_has_one_copy_by_whichever_url_it_is_named(bucket: Bucket, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dtj_trainer.data.files import find
 from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.errors import UsageError
 from log_lines import log_lines
-from trainer.adversaries import files
+from trainer.adversaries import attempts, files
 from trainer.data_files import CLASSES, opened, picture, taken, write
 
 
@@ -258,6 +258,16 @@ def test_a_compressed_file_of_several_streams_is_read_whole_and_one_of_no_bytes_
     (tmp_path / f"b.csv{ending}").write_bytes(b"")
     learned, held_out = numbers_in(opened(tmp_path))
     assert sorted(learned + held_out) == [*range(60)]
+
+
+@pytest.mark.parametrize("seed", [5, 12])
+def test_a_second_attempt_on_a_folder_whose_files_have_changed_reads_each_example_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = attempts.compose(seed, tmp_path)
+    verdict = attempts.judge(folder)
+    assert not verdict.fault, f"{folder}: {verdict}"
 
 
 @pytest.mark.parametrize("seed", [5000, 5008, 5021, 5023])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from new_samples import first_seed, seeds
-from trainer.adversaries.files import compose, judge
+from trainer.adversaries.attempts import compose, judge
 from trainer.stores import SCHEMES, store_with_bucket
 
 

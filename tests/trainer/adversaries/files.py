@@ -3,7 +3,7 @@
 The plain readers are csv, PIL, gzip and the protocol buffers. A sample is *equal* if each of their examples comes once
 an epoch, to learn from or held out and never both; else it is *refused* in one line, or a fault. Only a sample with a
 flaw may be refused. A share of the folders is served from a bucket, beside neighbours and objects that no folder has.
-Not composed yet: features of several lengths, a bucket that changes while it is read.
+Not composed yet: features of several lengths, a bucket that changes while it is read. See also `attempts`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from PIL import Image
 
 from dtj_trainer.config.store_url import StorePolicy
 from dtj_trainer.data.worker_shards import Share
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.object_store import data_cache
 from trainer.adversaries.judge import CRASH, EQUAL, REFUSED, WRONG, Verdict
 from trainer.data_files import opened
@@ -361,7 +361,7 @@ def found(folder: Folder) -> tuple[Counter[Key], Counter[Key]]:
     for below, names, files in os.walk(folder.root):
         names[:] = [name for name in names if not name.startswith((".", "_"))]
         for path in (Path(below, name) for name in files):
-            if not path.name.startswith((".", "_")) and _is_data(folder, path.name):
+            if not path.name.startswith((".", "_")) and is_data(folder, path.name):
                 into = judged if path.relative_to(folder.root).parts[0] == "judge" else learned
                 into[path.resolve()] = path
     read: Callable[[Path], Iterator[Key]] = {
@@ -370,7 +370,7 @@ def found(folder: Folder) -> tuple[Counter[Key], Counter[Key]]:
     }[folder.form]  # fmt: skip
     for number, (key, content) in enumerate(folder.objects.items()):
         parts = [part for part in key.split("/") if part not in (".", "..")]
-        if not any(part.startswith(("_", ".")) for part in parts) and _is_data(folder, key):
+        if not any(part.startswith(("_", ".")) for part in parts) and is_data(folder, key):
             *_, parent, name = ("", *key.split("/"))
             path = folder.root.parent / "objects" / str(number) / parent.replace("..", "_") / name[:100]
             path.parent.mkdir(parents=True)
@@ -380,7 +380,7 @@ def found(folder: Folder) -> tuple[Counter[Key], Counter[Key]]:
     return first, second
 
 
-def _is_data(folder: Folder, name: str) -> bool:
+def is_data(folder: Folder, name: str) -> bool:
     return any(one in name for one in (PICTURES if folder.form == "images" else (ENDINGS[folder.form],)))
 
 
@@ -454,7 +454,7 @@ def judge(folder: Folder) -> Verdict:
         for stream in streams:
             ours.update(_keys(source, stream.take(source.examples)))
         theirs = Counter(_keys(source, source.validation(batch=5)))
-    except UsageError as error:
+    except TrainerError as error:
         return _refused(folder, error)
     except tf.errors.OpError as error:
         # As the trainer asks for the cause of what it meets while it reads.
@@ -475,7 +475,7 @@ def judge(folder: Folder) -> Verdict:
     return Verdict(EQUAL, f"{once.total()} and {theirs.total()}")
 
 
-def _refused(folder: Folder, error: UsageError) -> Verdict:
+def _refused(folder: Folder, error: TrainerError) -> Verdict:
     if "\n" in str(error):
         return Verdict(WRONG, f"refused in several lines: {error}")
     of_folder = any(one.startswith("the object") for one in folder.flaws) or "too few records" in str(error)
