@@ -218,8 +218,8 @@ def compose_pipeline(seed: int) -> Sample:
 
 
 NOT_OF_SERVERS = (
-    "mask_zero", "pairs", "'ignored'", "'single'", "weighted_metrics", "LossScale", "accumulation", "Tied", "Largest", "Sums",
-    "float64", "AddObject", "global_clipnorm", "Nadam",
+    "mask_zero", "pairs", "'ignored'", "'single'", "weighted_metrics", "LossScale", "accumulation", "Tied", "Largest",
+    "Sums", "float64", "AddObject", "global_clipnorm", "Nadam",
 )  # fmt: skip
 """What it refuses, and what tf_keras writes otherwise or does not have."""
 
