@@ -36,6 +36,8 @@ class TrainerError(Exception):
     restart_may_help = True
     ag_pass_through = True
     """AutoGraph, which would put lines of the user's code before the message, leaves it alone."""
+    _keras_call_info_injected = True
+    """Keras, which would put the arguments of a layer's call behind the message, leaves it alone."""
 
     @property
     def last_words(self) -> str:

@@ -15,8 +15,10 @@ from dtj_trainer.compat import incompatible, mentions, private, replace, require
 
 try:
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+    from tensorflow.python.autograph.impl import api
     from tensorflow.python.distribute import cross_device_utils, values
     from tensorflow.python.eager import context, executor
+    from tensorflow.python.eager.polymorphic_function import autograph_util
     from tensorflow.python.framework import random_seed
     from tensorflow.python.ops import (
         gen_random_ops,
@@ -295,6 +297,24 @@ def convert_in_graphs(function: Callable[..., Any], *, itself: bool = True) -> C
         function, status, convert_by_default=itself
     )
     return converted
+
+
+FUNCTION = type(tf.function(lambda: None))
+"""What `tf.function` makes."""
+
+
+def body_of(function: Any) -> Callable[..., Any] | None:
+    """What a `tf.function` computes, to be called in a graph or eagerly; None if XLA compiles it by itself."""
+    compiled, converts = (private(function, name, library="tensorflow") for name in ("_jit_compile", "_autograph"))
+    if compiled:
+        return None
+    body: Callable[..., Any] = function.python_function
+    if not converts or tf.executing_eagerly():
+        return body
+    converted = private(autograph_util, "py_func_from_autograph", library="tensorflow")(body)
+    # Whatever holds for the code that calls it.
+    anew: Callable[..., Any] = private(api, "call_with_unspecified_conversion_status", library="tensorflow")(converted)
+    return anew
 
 
 def replace_reductions(

@@ -31,6 +31,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import LOSS, incompatible, keras3, private, replace
+from dtj_trainer.compat.tensorflow import FUNCTION
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution import replica_count
 from dtj_trainer.distribution.stall_watch import FitWatch
@@ -39,6 +40,7 @@ from dtj_trainer.keras_fit import (
     adoption,
     batches,
     first_batch,
+    functions,
     keras_callbacks,
     pipelines,
     prediction,
@@ -111,6 +113,7 @@ def install(config: Config) -> None:
     _replace(keras_compile.CompileLoss, call=ours.weigh_outputs)
     _replace(keras_compile.MetricsList, update_state=ours.update_metrics)
     _replace(tf.GradientTape, gradient=gradients.gradient)
+    _replace(FUNCTION, __call__=functions.call)
     _replace(keras.optimizers.LossScaleOptimizer, gradients.check_finite, adoption.apply, gradients.apply)
     _replace(keras.optimizers.Optimizer, adoption.apply, gradients.apply)
     tf.data.Dataset.from_generator = staticmethod(

@@ -53,11 +53,29 @@ def gradient(
     given = [tf.ones_like(to) if one is None else one for one, to in zip(given, targets, strict=True)]
     given = [part_of_whole(one) if _is_mean(to) else one for one, to in zip(given, targets, strict=True)]
     given = [counted_here(one) for one in given]
+    _check_meets("takes gradients of weights")
     here.differentiates = True
     try:
         return _reduced("SUM", original(tape, targets, sources, given, *args, **kwargs))
     finally:
         here.differentiates = False
+
+
+def _check_meets(does: str) -> None:
+    """Refuses what replicas do together where they do not meet.
+
+    Args:
+        does: the step.
+
+    Raises:
+        UsageError: this is not the graph of the step.
+    """
+    if not tf.executing_eagerly() and here.share.graph is not tf.compat.v1.get_default_graph():
+        raise UsageError(
+            f"fit with {tf.distribute.get_strategy().num_replicas_in_sync} replicas: {type(here.model).__name__}"
+            f".train_step {does} in a loop or a condition of TensorFlow, or in a function that XLA compiles, where "
+            "replicas cannot exchange gradients; do it outside of that, or train on one device"
+        )
 
 
 def _read(weight: Any) -> Any:
@@ -126,6 +144,7 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
         )
     if here.share is None or tf.executing_eagerly():
         return original(optimizer, grads, trainable_variables)
+    _check_meets(f"calls the optimizer {type(optimizer).__name__}")
     # One that accumulates gradients counts behind an update that reads the count, and so not where there is no batch.
     waits = optimizer.gradient_accumulation_steps and reads_count(optimizer)
     if here.share.graph is tf.compat.v1.get_default_graph() and not waits:

@@ -5,6 +5,7 @@ from collections import UserList
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import keras
@@ -320,6 +321,8 @@ class _Replica(threading.local):
 
     present: Any = None
     """0 where its examples do not count, else 1; None where all do."""
+    graph: Any = None
+    """That of the step, in which the replicas meet."""
 
 
 _replica = _Replica()
@@ -332,12 +335,13 @@ def counting(present: Any) -> Iterator[None]:
     Args:
         present: 0 or 1; None if they do.
     """
-    before, _replica.present = _replica.present, present
+    before = _replica.present, _replica.graph
+    _replica.present, _replica.graph = present, tf.compat.v1.get_default_graph()
     try:
         with calling(OfStep(present)):
             yield
     finally:
-        _replica.present = before
+        _replica.present, _replica.graph = before
 
 
 def synchronize_batch_normalization(model: Any) -> int:
@@ -345,16 +349,28 @@ def synchronize_batch_normalization(model: Any) -> int:
     found = batch_normalizations(model)
     for layer in found:
         layer.synchronized = True
-        keras3.replace_moments(layer, _exact_moments)
+        keras3.replace_moments(layer, partial(_exact_moments, layer.name))
     return len(found)
 
 
-def _exact_moments(inputs: Any, axes: Any, mask: Any) -> tuple[Any, Any]:
+def _exact_moments(name: str, inputs: Any, axes: Any, mask: Any) -> tuple[Any, Any]:
     """Mean and variance over all replicas, in two passes.
 
     Keras computes the variance as the mean of squares less the square of the mean, which has no digit left where the
     mean is large; and it does not synchronize what a mask selects.
+
+    Args:
+        name: of the layer.
+
+    Raises:
+        UsageError: the replicas do not meet there.
     """
+    if _replica.graph is not None and _replica.graph is not tf.compat.v1.get_default_graph():
+        raise UsageError(
+            f"BatchNormalization {name} is called in a loop or a condition of TensorFlow, or in a function that XLA "
+            "compiles, where replicas cannot exchange their statistics; give a recurrent layer unroll=True, "
+            "TimeDistributed inputs with a fixed number of time steps, call it outside of that, or train on one device"
+        )
     small = keras.config.epsilon() if mask is not None else 0.0
     mean, variance = _moments(inputs, axes, mask, small=small)
     return tf.reshape(mean, [-1]), tf.reshape(variance, [-1])
