@@ -6,7 +6,7 @@ tf_keras is imported for nobody: it costs 0.2 s. Who asks about a part of it has
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from dtj_trainer.compat import incompatible, mentions, private, require
+from dtj_trainer.compat.tensorflow import components
 
 try:
     from keras.src.backend.common import global_state
@@ -111,6 +112,24 @@ def compute_loss_arguments(model: Any, *, training: bool) -> dict[str, bool]:
 def storage_of(variable: Any) -> Any:
     """What TensorFlow keeps a variable of Keras in."""
     return private(variable, "_value", library="keras")
+
+
+@contextmanager
+def stored_in_part(variables: Sequence[Any], place: int) -> Iterator[None]:
+    """Meanwhile, variables of Keras 3 are their copies for one replica.
+
+    Args:
+        place: of the replica.
+    """
+    before = [(one, storage_of(one)) for one in variables if isinstance(one, keras.Variable)]
+    for variable, storage in before:
+        copies = components(storage)
+        variable._value = copies[place % len(copies)]
+    try:
+        yield
+    finally:
+        for variable, storage in before:
+            variable._value = storage
 
 
 def mask_of(tensor: Any) -> Any:

@@ -21,6 +21,7 @@ try:
     from tensorflow.python.eager.polymorphic_function import autograph_util
     from tensorflow.python.framework import random_seed
     from tensorflow.python.ops import (
+        cond,
         gen_random_ops,
         gen_stateful_random_ops,
         gen_stateless_random_ops,
@@ -35,6 +36,7 @@ _CHANCE = ("Random", "TruncatedNormal", "Multinomial", "RngReadAndSkip")
 """Words in the names of operations that draw numbers."""
 _CALLED = ("f", "then_branch", "else_branch")
 """Attributes of operations that name what they call."""
+_MERGES = "_use_merge_call"
 _KEEP_ALIVE = "_KEEP_ALIVE_SECS"
 _LIMITS = (
     "service_type",
@@ -299,8 +301,21 @@ def convert_in_graphs(function: Callable[..., Any], *, itself: bool = True) -> C
     return converted
 
 
+@contextmanager
+def updating_alone(strategy: Any) -> Iterator[None]:
+    """Meanwhile, in a replica's step, a strategy lets each replica update variables without the others."""
+    before = private(strategy.extended, _MERGES, library="tensorflow")
+    setattr(strategy.extended, _MERGES, lambda: False)
+    try:
+        yield
+    finally:
+        setattr(strategy.extended, _MERGES, before)
+
+
 FUNCTION = type(tf.function(lambda: None))
 """What `tf.function` makes."""
+CONDITIONS = cond
+"""The module in which `tf.cond` and what AutoGraph makes of an `if` find `cond`."""
 
 
 def body_of(function: Any) -> Callable[..., Any] | None:

@@ -31,7 +31,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import LOSS, incompatible, keras3, private, replace
-from dtj_trainer.compat.tensorflow import FUNCTION
+from dtj_trainer.compat.tensorflow import CONDITIONS, FUNCTION
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution import replica_count
 from dtj_trainer.distribution.stall_watch import FitWatch
@@ -114,6 +114,7 @@ def install(config: Config) -> None:
     _replace(keras_compile.MetricsList, update_state=ours.update_metrics)
     _replace(tf.GradientTape, gradient=gradients.gradient)
     _replace(FUNCTION, __call__=functions.call)
+    _replace(CONDITIONS, functions.cond)
     _replace(keras.optimizers.LossScaleOptimizer, gradients.check_finite, adoption.apply, gradients.apply)
     _replace(keras.optimizers.Optimizer, adoption.apply, gradients.apply)
     tf.data.Dataset.from_generator = staticmethod(

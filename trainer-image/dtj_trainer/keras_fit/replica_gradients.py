@@ -4,7 +4,8 @@
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -14,11 +15,11 @@ import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, keras3
 from dtj_trainer.compat.optimizers import by_rows, count_of, reads_count, reduced, weights_of
-from dtj_trainer.compat.tensorflow import components, parts_of_replica
+from dtj_trainer.compat.tensorflow import components, parts_of_replica, updating_alone
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import counted_here, here, part_of_whole, several
 from dtj_trainer.training.loss_division import STEPS, Parts, Tried
-from dtj_trainer.training.weight_update import are_of_whole_batch
+from dtj_trainer.training.weight_update import are_of_whole_batch, scales
 
 try:
     from keras.src import tree
@@ -61,6 +62,11 @@ def gradient(
         here.differentiates = False
 
 
+def meet() -> bool:
+    """Whether replicas can exchange numbers here: in the graph of their step, or eagerly."""
+    return tf.executing_eagerly() or here.share.graph is tf.compat.v1.get_default_graph()
+
+
 def _check_meets(does: str) -> None:
     """Refuses what replicas do together where they do not meet.
 
@@ -70,7 +76,7 @@ def _check_meets(does: str) -> None:
     Raises:
         UsageError: this is not the graph of the step.
     """
-    if not tf.executing_eagerly() and here.share.graph is not tf.compat.v1.get_default_graph():
+    if not meet():
         raise UsageError(
             f"fit with {tf.distribute.get_strategy().num_replicas_in_sync} replicas: {type(here.model).__name__}"
             f".train_step {does} in a loop or a condition of TensorFlow, or in a function that XLA compiles, where "
@@ -113,7 +119,8 @@ def _reduced(how: str, gradients: Any) -> Any:
     return tf.nest.pack_sequence_as(gradients, found)
 
 
-def _is_whole(tensor: Any) -> bool:
+def is_whole(tensor: Any) -> bool:
+    """Whether a tensor is known to be the same on all replicas."""
     return hasattr(tensor, _WHOLE)
 
 
@@ -127,15 +134,15 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
     Raises:
         UsageError: each replica would have gradients of its own.
     """
-    grads = list(grads)
+    grads = [tf.convert_to_tensor(one) if isinstance(one, tf.Variable | keras.Variable) else one for one in grads]
     if here.noted is not None:
         weights = weights_of(optimizer) if trainable_variables is None else trainable_variables
         here.noted.applied.append((optimizer, grads, list(weights)))
         return None
-    changed = [one for one in _tensors(grads) if not _is_whole(one)] if here.share is not None else []
+    changed = [one for one in _tensors(grads) if not is_whole(one)] if here.share is not None else []
     if changed and tf.executing_eagerly():
         grads = _reduced("MEAN", grads)
-    elif parts := [part for one in changed for part in parts_of_replica(one, known=_is_whole)]:
+    elif parts := [part for one in changed for part in parts_of_replica(one, known=is_whole)]:
         raise UsageError(
             f"fit with {tf.distribute.get_strategy().num_replicas_in_sync} replicas: {type(here.model).__name__}"
             f".train_step gives the optimizer {type(optimizer).__name__} what is not made of tape.gradient, weights "
@@ -144,6 +151,9 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
         )
     if here.share is None or tf.executing_eagerly():
         return original(optimizer, grads, trainable_variables)
+    if here.branch is tf.compat.v1.get_default_graph() and not _branches(optimizer):
+        with _updating_here(optimizer, trainable_variables):
+            return original(optimizer, grads, trainable_variables)
     _check_meets(f"calls the optimizer {type(optimizer).__name__}")
     # One that accumulates gradients counts behind an update that reads the count, and so not where there is no batch.
     waits = optimizer.gradient_accumulation_steps and reads_count(optimizer)
@@ -154,6 +164,21 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
         return original(optimizer, grads, trainable_variables)
     finally:
         here.counts = before
+
+
+def _branches(optimizer: Any) -> bool:
+    """Whether an update of an optimizer is more than one of each weight by its gradient."""
+    return scales(optimizer) or bool(optimizer.gradient_accumulation_steps or optimizer.use_ema)
+
+
+@contextmanager
+def _updating_here(optimizer: Any, weights: Any) -> Iterator[None]:
+    """In a branch that all replicas take: an optimizer updates the copies of weights that are this replica's."""
+    context = tf.distribute.get_replica_context()
+    weights = weights_of(optimizer) if weights is None else weights
+    place = int(tf.get_static_value(context.replica_id_in_sync_group))
+    with keras3.stored_in_part([*optimizer.variables, *weights], place), updating_alone(context.strategy):
+        yield
 
 
 _updated: WeakKeyDictionary[Any, WeakSet[Any]] = WeakKeyDictionary()

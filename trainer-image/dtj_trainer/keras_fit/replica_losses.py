@@ -86,6 +86,8 @@ class OfReplica(threading.local):
     """Takes what a step computes that is only looked at."""
     counts: tuple[Any, Sequence[Any]] | None = None
     """Where an optimizer that updates weights counts its updates, and the gradients, for which that waits."""
+    branch: Any = None
+    """The graph of a branch that all replicas take, or none."""
 
 
 here = OfReplica()
