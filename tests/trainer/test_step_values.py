@@ -1,7 +1,10 @@
 """What a step of the user's own returns, and metrics that do not begin at 0, are those of the whole batch."""
 
+import json
 import re
 from pathlib import Path
+
+import pytest
 
 from trainer.cluster import ran
 
@@ -85,3 +88,53 @@ def test_numbers_of_all_kinds_are_those_of_one_device(folder: Path) -> None:
     expected = {"Own": own, "Sequential": metrics, "Squeezed": ["count", "kl_divergence", "loss", "mae"]}
     assert sorted(differences) == sorted(f"{kind}:{name}" for kind, names in expected.items() for name in names)
     assert max(differences.values()) < 5e-6, differences
+
+
+OPTIMIZERS = """
+import contextlib, json, os, keras, numpy as np, tensorflow as tf
+
+alone = os.environ["DTJ_STRATEGY"] == "OneDevice"
+scope = contextlib.nullcontext if alone else tf.distribute.MultiWorkerMirroredStrategy().scope
+x = np.random.default_rng(0).normal(size=(26, 4)).astype("float32")
+
+class Several(keras.optimizers.Optimizer):
+    def __init__(self, pairs):
+        super().__init__(learning_rate=0.1)
+        self.pairs = pairs
+    learning_rate = property(lambda self: [one.learning_rate for one, _ in self.pairs], lambda self, rate: None)
+    def apply(self, gradients, weights):
+        given = {one.path: gradient for gradient, one in zip(gradients, weights)}
+        for one, layer in self.pairs:
+            one.apply([given[weight.path] for weight in layer.trainable_variables], layer.trainable_variables)
+
+class Own(keras.Sequential):
+    def compile(self, optimizer, **options):
+        super().compile(**options)
+        self.optimizer = optimizer
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(data[0], training=True) - data[1]))
+        weights = self.trainable_variables
+        gradients = tape.gradient(loss, weights)
+        each = [gradients] if isinstance(self.optimizer, Several) else [gradients[:2], gradients[2:]]
+        for optimizer, some in zip(keras.tree.flatten(self.optimizer), each):
+            optimizer.apply(some, weights[:len(some)] if some is each[0] else weights[2:])
+        return {"loss": loss}
+
+for combine in (Several, lambda pairs: [one for one, _ in pairs]):
+    keras.utils.set_random_seed(0)
+    with scope():
+        m = Own([keras.Input((4,)), keras.layers.Dense(3, "tanh"), keras.layers.Dense(4)])
+        m.compile(combine([(keras.optimizers.SGD(0.1), m.layers[0]), (keras.optimizers.Adam(0.1), m.layers[1])]))
+    m.fit(x, x, batch_size=13, shuffle=False, verbose=0)
+    print("weights", json.dumps([value for one in m.get_weights() for value in one.ravel().tolist()]))
+"""
+
+
+def test_several_optimizers_as_one_and_a_list_of_them_train_over_two_workers_as_on_one_device(folder: Path) -> None:
+    kinds = ("OneDevice", "MultiWorkerMirrored")
+    jobs = [ran(folder / kind, strategy=kind, script=OPTIMIZERS, imported=True) for kind in kinds]
+    alone, shared = (re.findall(r"^weights (.*)$", job["worker-0"].log, re.M) for job in jobs)
+    assert len(alone) == len(shared) == 2
+    for one, other in zip(alone, shared, strict=True):
+        assert json.loads(other) == pytest.approx(json.loads(one), abs=5e-6)

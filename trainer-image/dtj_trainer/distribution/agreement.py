@@ -281,7 +281,9 @@ class FitAgreement:
         optimizer = model.optimizer
         if not isinstance(optimizer, self._keras.optimizers.Optimizer):
             return 0.0
-        return float(self._keras.ops.convert_to_numpy(optimizer.learning_rate))
+        # One that is made of several may have a rate for each.
+        rates = self._keras.tree.flatten(optimizer.learning_rate)
+        return float(sum(float(self._keras.ops.convert_to_numpy(one)) for one in rates))
 
 
 def _spans_workers(model: Any) -> bool:

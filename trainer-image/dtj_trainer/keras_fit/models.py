@@ -18,6 +18,7 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import components, values_here
 from dtj_trainer.distribution.replica_count import asks_elsewhere
 from dtj_trainer.errors import Undivided, UsageError
+from dtj_trainer.keras_fit.adoption import members
 from dtj_trainer.keras_fit.judged import Judged
 from dtj_trainer.keras_fit.replica_losses import divided, looking, noting, own_step
 from dtj_trainer.training import layers_by_parts, layers_of_all
@@ -361,6 +362,5 @@ def _of_numbers(whole: Any, first: Any, rest: Any, *, share: float) -> Parts:
 
 
 def _variables(model: Any) -> list[Any]:
-    optimizer = getattr(model, "optimizer", None)
-    of_metrics = [one for metric in model.metrics for one in metric.variables]
-    return [*model.variables, *of_metrics, *(optimizer.variables if optimizer is not None else ())]
+    owners = [*model.metrics, *members(getattr(model, "optimizer", None))]
+    return [*model.variables, *(one for owner in owners for one in getattr(owner, "variables", ()))]
