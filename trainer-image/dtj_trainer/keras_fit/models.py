@@ -166,9 +166,9 @@ def look_at_own_step(
         raise Undivided(
             "train_step",
             f"fit with {replicas} replicas: {type(model).__name__}.train_step takes gradients of what is neither "
-            "the mean nor the sum of what the examples give each by itself, as where it leaves out or compares "
-            "examples, so nothing says how replicas divide it; compute a mean over the examples, let "
-            "self.compute_loss compute it, or train on one device",
+            "the mean nor the sum of what the examples give each by itself, as where it leaves out, compares "
+            "or splits examples, so nothing says how replicas divide it; compute a mean over all examples of the "
+            "batch, let self.compute_loss compute it, or train on one device",
         )
     whole, _, *each = first
     share = (rows // 3) / rows
