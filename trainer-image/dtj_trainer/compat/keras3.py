@@ -308,6 +308,14 @@ def metrics_of(model: Any) -> Any:
     return private(model, "_compile_metrics", library="keras")
 
 
+def updated_by_keras(model: Any) -> list[Any]:
+    """The metrics of a model of Keras 3 that Keras itself makes and updates: those of losses, and of `compile`."""
+    found = [private(model, name, library="keras") for name in ("_loss_tracker", "_compile_metrics", "_compile_loss")]
+    tracker, compiled, loss = found
+    of_losses = loss.metrics if loss is not None else ()
+    return [one for one in (tracker, compiled, *of_losses) if one is not None]
+
+
 def given_metrics(metrics: Any) -> list[Any]:
     """The metrics and the weighted metrics that made such an object of either Keras, as the user gave them."""
     library = "keras" if isinstance(metrics, CompileMetrics) else "tf_keras"

@@ -5,12 +5,13 @@ Every worker looks at examples of its own, and all decide alike. Imports TensorF
 
 import itertools
 import logging
+import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -26,7 +27,9 @@ from dtj_trainer.errors import Undivided, UsageError, accept
 from dtj_trainer.keras_fit import models
 from dtj_trainer.keras_fit.adoption import members
 from dtj_trainer.keras_fit.judged import Doubts, Judged
+from dtj_trainer.keras_fit.metric_updates import Update
 from dtj_trainer.keras_fit.replica_losses import divided, known
+from dtj_trainer.keras_fit.step_values import Possible
 from dtj_trainer.training.global_batch_loss import gives_each
 from dtj_trainer.training.layers import sent_for, share_examples
 from dtj_trainer.training.layers_by_parts import Seen
@@ -45,13 +48,18 @@ unchecked: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Found(models.OwnStep):
-    """What all workers take for known of a step.
+class Found:
+    """What all workers take for known of a step, see `models.OwnStep`.
 
     Attributes:
         equal: whether all replicas have as many examples.
     """
 
+    targets: Sequence[Parts] = ()
+    returned: Mapping[Any, Parts] = field(default_factory=dict)
+    means: Sequence[Parts] = ()
+    updates: Sequence[Update] = ()
+    results: bool = False
     equal: bool = False
 
 
@@ -79,7 +87,7 @@ def look(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, tr
         UsageError: a layer, a loss or a step is of a kind that replicas cannot divide; on all workers.
     """
     compiled = (model._compile_loss, model._compile_metrics)
-    if not trains and not keras3.overrides(model, "test_step") and _looked_at.get(model) == compiled:
+    if not trains and not own and _looked_at.get(model) == compiled:
         return Found()
     parts = _parts(strategy, model, data)
     filled = [part for part in parts if rows_of(part)]
@@ -304,7 +312,11 @@ def _look(
         name = "train_step" if trains else "test_step"
         try:
             try:
-                seen.step = models.look_at_own_step(model, step, examples, own_loss=seen.own_loss, replicas=replicas)
+                seen.step = models.look_at_own_step(
+                    model, step, examples,
+                    own_loss=seen.own_loss,
+                    replicas=replicas, name=name, unchecked=unchecked,
+                )  # fmt: skip
             except Undivided as error:
                 accept(error, unchecked)
             except UsageError:
@@ -333,19 +345,22 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
     judged = seen.judged or Judged()
     losses, metrics = list(judged.losses), list(judged.metrics)
     added = seen.layers.parts
-    problem, equal, looked, own_loss, *of_each = _alike(
+    updates = seen.step.updates
+    problem, equal, looked, own_loss, with_results, *of_each = _alike(
         strategy,
         [
             int(seen.problem is not None),
             rows[0] + 1 if len(set(rows)) == 1 else -1,
             _FAILED if seen.judged is None else _LOOKED,
             0 if seen.own_loss is None else _CODES[seen.own_loss],
+            int(seen.step.results),
             *(_CODES[judged.losses[loss]] for loss in losses),
             *(_ADDS_UP if judged.metrics[metric] else _GATHERED for metric in metrics),
             *(_CODES[parts] for parts in added),
             *(_CODES[parts] for parts in seen.step.targets),
-            *(_CODES[parts] for parts in seen.step.returned.values()),
-            *(_CODES[parts] for parts in seen.step.means),
+            *(_mask(parts) for parts in seen.step.returned.values()),
+            *(_mask(parts) for parts in seen.step.means),
+            *(_ADDS_UP if adds_up else _GATHERED for adds_up, _ in updates),
         ],
     )
     if problem:
@@ -357,18 +372,25 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
     returned: dict[Any, Parts] = {}
     targets: Sequence[Parts] = ()
     means: Sequence[Parts] = ()
+    of_updates: Sequence[Update] = ()
     if looked == {_LOOKED}:
         groups, each = [], iter(of_each)
-        for group in (losses, metrics, added, seen.step.targets, seen.step.returned, seen.step.means):
+        for group in (losses, metrics, added, seen.step.targets, seen.step.returned, seen.step.means, updates):
             groups.append(list(itertools.islice(each, len(group))))
-        of_losses, of_metrics, of_added, of_targets, of_returned, of_means = groups
+        of_losses, of_metrics, of_added, of_targets, of_returned, of_means, of_own = groups
+        of_given = [_alike(strategy, [_mask(parts) for parts in given]) for _, given in updates]
         known.added[model] = [_agreed(codes) for codes in of_added]
         targets = [_agreed(codes) for codes in of_targets]
-        returned = {place: _agreed(codes) for place, codes in zip(seen.step.returned, of_returned, strict=True)}
-        means = [_agreed(codes) for codes in of_means]
+        returned = {place: _shared(codes) for place, codes in zip(seen.step.returned, of_returned, strict=True)}
+        means = [_shared(codes) for codes in of_means]
+        of_updates = [
+            Update(codes == {_ADDS_UP}, [_shared(one) for one in given])
+            for codes, given in zip(of_own, of_given, strict=True)
+        ]
         for loss, codes in zip(losses, of_losses, strict=True):
             known.put(loss, _agreed(codes))
-        if Parts.NONE in targets or Parts.NONE in known.added[model]:
+        differ = any(codes and not _possible(codes) for codes in itertools.chain(of_returned, of_means, *of_given))
+        if differ or Parts.NONE in targets or Parts.NONE in known.added[model]:
             raise UsageError(
                 f"fit: the workers do not find the same of {type(model).__name__}, each with its first examples: "
                 "whether what it computes is a mean or a sum over the examples; let it be a mean"
@@ -377,7 +399,7 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
             known.metrics[metric] = codes == {_ADDS_UP}
         replicas = strategy.num_replicas_in_sync
         most = max(of_each_worker(strategy, sum(rows))) * replicas // len(rows)
-        sizes = _gathered(judged, losses, metrics)
+        sizes = {**_gathered(judged, losses, metrics), **seen.step.sizes}
         of_all |= bool(sizes)
         told = [described(name, size * most, replicas=replicas) for name, size in sizes.items()]
         told += sent_for(layers, most, replicas=replicas)
@@ -385,11 +407,25 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
             log.info(line)
     if any(of_each_worker(strategy, int(of_all))):
         _gathering.add(model)
-    return Found(targets=targets, equal=len(equal) == 1 and equal != {-1}, returned=returned, means=means)
+    return Found(targets, returned, means, of_updates, bool(with_results), len(equal) == 1 and equal != {-1})
 
 
 def _agreed(codes: set[int]) -> Parts:
     return _PARTS[min(codes)] if len(codes) == 1 else Parts.NONE
+
+
+def _mask(possible: Possible) -> int:
+    return sum(1 << code for parts, code in _CODES.items() if parts in possible)
+
+
+def _possible(masks: set[int]) -> int:
+    return reduce(operator.and_, masks) if masks else 0
+
+
+def _shared(masks: set[int]) -> Parts:
+    """What all workers have found that a number of a step may be."""
+    possible = _possible(masks)
+    return next((parts for parts, code in _CODES.items() if possible >> code & 1), Parts.NONE)
 
 
 def _gathered(judged: Judged, losses: Sequence[Any], metrics: Sequence[Any]) -> Mapping[str, int]:

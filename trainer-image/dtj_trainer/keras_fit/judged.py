@@ -5,6 +5,7 @@ is always right, and costs more.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -80,8 +81,13 @@ class Judged:
         rows = rows_of(values[1])
         first = max(1, rows // 3)
         parts = (slice(0, rows), slice(0, first), slice(first, rows))
-        whole, *each = (_gained(metric, part_of(values, part)) for part in parts)
-        adds_up = rows > 1 and _begins_at_zero(metric) and all(map(is_sum, whole, *each))
+
+        def of(part: slice) -> list[Any]:
+            y_true, y_pred, weights = part_of(values, part)
+            return gained(metric, partial(metric.update_state, y_true, y_pred, sample_weight=weights))
+
+        whole, *each = map(of, parts)
+        adds_up = rows > 1 and begins_at_zero(metric) and all(map(is_sum, whole, *each))
         self.metrics[metric] = adds_up and self.metrics.get(metric, True)
 
     def _measure(self, judged: Any, *values: Any) -> None:
@@ -122,16 +128,15 @@ def _call_of(loss: Any) -> Callable[[Any, Any], Any]:
     return lambda labels, outputs: loss.call(typed(loss, labels), typed(loss, outputs))
 
 
-def _gained(metric: Any, values: tuple[Any, Any, Any]) -> list[Any]:
-    """What the variables of a metric are after these examples alone."""
+def gained(metric: Any, update: Callable[[], Any]) -> list[Any]:
+    """What the variables of a metric are after this update alone."""
     zeros = [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in metric.variables]
-    y_true, y_pred, sample_weight = values
     with keras.StatelessScope(state_mapping=zeros) as scope:
-        metric.update_state(y_true, y_pred, sample_weight=sample_weight)
+        update()
         return [np.asarray(scope.get_current_value(variable), np.float64) for variable in metric.variables]
 
 
-def _begins_at_zero(metric: Any) -> bool:
+def begins_at_zero(metric: Any) -> bool:
     """Whether replicas that have seen nothing add nothing."""
     with keras.StatelessScope() as scope:
         metric.reset_state()

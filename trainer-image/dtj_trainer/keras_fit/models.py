@@ -5,9 +5,10 @@ them and of two parts: that shows what its losses are of the examples.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import keras
@@ -18,9 +19,11 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import components, values_here
 from dtj_trainer.distribution.replica_count import asks_elsewhere
 from dtj_trainer.errors import Undivided, UsageError
-from dtj_trainer.keras_fit.adoption import members
-from dtj_trainer.keras_fit.judged import Judged
-from dtj_trainer.keras_fit.replica_losses import divided, looking, noting, own_step
+from dtj_trainer.keras_fit.adoption import members, owners_of
+from dtj_trainer.keras_fit.judged import Judged, begins_at_zero
+from dtj_trainer.keras_fit.metric_updates import Updated, as_array, watching
+from dtj_trainer.keras_fit.replica_losses import Noted, divided, here, looking, measuring, noting, own_step
+from dtj_trainer.keras_fit.step_values import Possible, Values
 from dtj_trainer.training import layers_by_parts, layers_of_all
 from dtj_trainer.training.drawing_alike import drawing_alike
 from dtj_trainer.training.layers import check_shared, separate_losses
@@ -29,7 +32,6 @@ from dtj_trainer.training.loss_division import (
     Evidence,
     Parts,
     Tried,
-    agreeing,
     by_row,
     compared,
     division,
@@ -39,6 +41,7 @@ from dtj_trainer.training.loss_division import (
     rows_of,
     with_value,
 )
+from dtj_trainer.training.metric_values import is_sum
 
 log = logging.getLogger(__name__)
 
@@ -121,15 +124,28 @@ class OwnStep:
         targets: each loss of which it takes gradients of weights, in its order: MEAN or SUM.
         returned: what it returns, by its place.
         means: each number that it gives a Mean, in its order.
+        updates: how it updates other metrics of the user's own, in its order.
+        results: whether it computes with results of metrics.
+        sizes: what a line calls these metrics that are updated by all replicas, and the bytes of an example.
     """
 
     targets: Sequence[Parts] = ()
-    returned: Mapping[Any, Parts] = field(default_factory=dict)
-    means: Sequence[Parts] = ()
+    returned: Mapping[Any, Possible] = field(default_factory=dict)
+    means: Sequence[Possible] = ()
+    updates: Sequence[tuple[bool, Sequence[Possible]]] = ()
+    results: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def look_at_own_step(
-    model: Any, step: Callable[[Any], Any], examples: Any, *, own_loss: Parts | None, replicas: int
+    model: Any,
+    step: Callable[[Any], Any],
+    examples: Any,
+    *,
+    own_loss: Parts | None,
+    replicas: int,
+    name: str,
+    unchecked: Sequence[str],
 ) -> OwnStep:
     """Looks at a train step or a test step of the user's own, which is called with real examples and parts of them.
 
@@ -138,15 +154,19 @@ def look_at_own_step(
 
     Args:
         own_loss: how its own `compute_loss` divides; None if it has none.
+        name: of the step.
+        unchecked: names of what the user accepts as it is.
 
     Raises:
-        Undivided: a target is neither a mean nor a sum.
+        Undivided: a target, or what it returns or gives a metric, is neither a mean nor a sum.
         Exception: what it raises for these examples.
     """
     examples, rows = _enough(examples)
     targets: list[Evidence] = []
     of_weights = layers_by_parts.tolerance_of(model)
-    first: list[_Run] = []
+    tries: list[list[_Run]] = []
+    of_inputs: list[list[_Run]] = []
+    results = False
     with layers_by_parts.undisturbed(model), _of_one_replica(model, own_loss):
         for number, tried in enumerate(_tried(examples, rows)):
             try:
@@ -156,9 +176,12 @@ def look_at_own_step(
                     raise
                 log.debug(f"a step does not take what is tried: {error}")
                 continue
-            first = first or runs
+            tries.append(runs)
+            of_inputs += [runs] if number < _OF_INPUTS else []
             targets = targets or [Evidence(rows, tolerance=_TOLERANCE, of_weights=of_weights) for _ in runs[0].targets]
             _add(targets, runs)
+        first = tries[0]
+        results = _computes_with_results(model, step, examples, first[0])
         _check_kept(model, step, examples, first[0], replicas=replicas)
         _check_weights(model, first, replicas=replicas)
     found = [one.found or Parts.MEAN for one in targets]
@@ -170,14 +193,65 @@ def look_at_own_step(
             "or splits examples, so nothing says how replicas divide it; compute a mean over all examples of the "
             "batch, let self.compute_loss compute it, or train on one device",
         )
-    whole, _, *each = first
-    share = (rows // 3) / rows
+    values = Values(f"fit with {replicas} replicas: {type(model).__name__}.{name}", rows, unchecked=unchecked)
+
+    def possible(of: Callable[[_Run], Any], name: str, does: str) -> Possible:
+        return values.possible([[of(run) for run in runs] for runs in of_inputs], name, does)
+
+    whole = of_inputs[0][0]
     returned = {
-        place: _of_numbers(value, *(part.returned[place] for part in each), share=share)
-        for place, value in whole.returned.items()
+        place: possible(partial(_returned, place), "/".join(map(str, place)) or name, "returns")
+        for place in whole.returned
     }
-    of_means = zip(*(run.means for run in (whole, *each)), strict=True)
-    return OwnStep(found, returned, [_of_numbers(*one, share=share) for one in of_means])
+    means = [
+        possible(partial(_mean, number), metric.name, "gives the metric")
+        for number, (metric, _) in enumerate(whole.means)
+    ]
+    updates: list[tuple[bool, Sequence[Possible]]] = []
+    sizes: dict[str, int] = {}
+    for number, updated in enumerate(whole.updates):
+        metric, given = updated.metric, []
+        adds_up = begins_at_zero(metric) and _adds_up([[run.updates[number] for run in runs] for runs in tries])
+        for at, size in enumerate(() if adds_up else updated.sizes):
+            given.append(possible(partial(_given, number, at), metric.name, "gives the metric"))
+            if Parts.EACH in given[-1]:
+                what = f"the metric {metric.name}"
+                sizes[what] = sizes.get(what, 0) + size // rows
+        updates.append((adds_up, given))
+    return OwnStep(found, returned, means, updates, results, sizes)
+
+
+def _returned(place: Any, run: "_Run") -> Any:
+    return run.returned[place]
+
+
+def _mean(number: int, run: "_Run") -> Any:
+    return run.means[number][1]
+
+
+def _given(number: int, at: int, run: "_Run") -> Any:
+    return run.updates[number].given[at]
+
+
+def _adds_up(tries: Sequence[Sequence[Updated]]) -> bool:
+    """Whether what a metric gains by a batch is the sum of what it gains by parts of it, and not always nothing."""
+    gains = [[one.gained for one in updates] for updates in tries]
+    found = [all(map(is_sum, whole, first, rest)) for whole, _, first, rest in gains]
+    return all(found) and any(np.any(one) for whole, *_ in gains for one in whole)
+
+
+def _computes_with_results(model: Any, step: Callable[[Any], Any], examples: Any, whole: "_Run") -> bool:
+    """Whether a step returns, or takes gradients of, what depends on results of metrics and is none."""
+    if not whole.results:
+        return False
+
+    def other(value: Any) -> Any:
+        return 1.5 * value + 0.5 if value.dtype.is_floating else value
+
+    changed = _Run.of(model, step, examples, keras.tree.map_structure(other, whole.results))
+    pairs = [(one.values, two.values) for one, two in zip(whole.targets, changed.targets, strict=True)]
+    pairs += [(one, changed.returned[place]) for place, one in whole.returned.items() if place not in whole.shown]
+    return any(not np.allclose(one, two, rtol=_TOLERANCE, equal_nan=True) for one, two in pairs if one is not None)
 
 
 def still(model: Any, step: Callable[[Any], Any], examples: Any, targets: Sequence[Parts]) -> bool:
@@ -204,12 +278,15 @@ def _enough(examples: Any) -> tuple[Any, int]:
 
 
 def _runs(model: Any, step: Callable[[Any], Any], examples: Any, rows: int) -> "list[_Run]":
-    calls, runs = layers_of_all.Recorded(), []
+    calls = layers_of_all.Recorded()
+    runs: list[_Run] = []
     for number, part in enumerate(compared(rows)):
         places = np.arange(rows)[part]
         of_part = calls if not number else calls.of_part(places)
         with layers_of_all.calling(of_part):
-            runs.append(_Run.of(model, step, part_of(examples, part)))
+            # What metrics have is that of all replicas there.
+            results = runs[0].results if runs else ()
+            runs.append(_Run.of(model, step, part_of(examples, part), results))
     return runs
 
 
@@ -224,12 +301,22 @@ class _Run:
 
     targets: Sequence[Tried]
     returned: Mapping[Any, Any]
-    means: Sequence[Any]
+    means: Sequence[tuple[Any, Any]]
+    updates: Sequence[Updated]
+    results: Sequence[Any]
+    shown: Container[Any]
+    """Places of what it returns that is a result of a metric."""
     kept: Mapping[str, Any]
     """What the step sets weights to of which each replica would have its own, by their paths."""
 
     @classmethod
-    def of(cls, model: Any, step: Callable[[Any], Any], examples: Any) -> "_Run":
+    def of(cls, model: Any, step: Callable[[Any], Any], examples: Any, results: Sequence[Any] = ()) -> "_Run":
+        """Calls a step.
+
+        Args:
+            results: of metrics, in the order of the step, where they are not those of these examples.
+        """
+
         def otherwise() -> None:
             raise Undivided(
                 "train_step",
@@ -244,14 +331,41 @@ class _Run:
             drawing_alike(otherwise),
             noting() as noted,
             own_step(model),
+            watching(owners_of(model), partial(_noting_result, noted)),
         ):
+            noted.replayed = results
             returned = dict(keras.tree.flatten_with_path(step(examples)))
+        ours = {id(one) for one in keras.tree.flatten(noted.results)}
+        shown = {place for place, value in returned.items() if id(value) in ours}
         kept = {
             weight.path: np.asarray(scope.updated[id(weight)])
             for weight in model.non_trainable_weights
             if id(weight) in scope.updated and not layers_by_parts.aggregated(weight)
         }
-        return cls(noted.targets, returned, noted.means, kept)
+        return cls(
+            noted.targets,
+            {place: as_array(value) for place, value in returned.items()},
+            [(metric, as_array(value)) for metric, value in noted.means],
+            noted.updates,
+            noted.results,
+            shown,
+            kept,
+        )
+
+
+def _noting_result(noted: Noted, _metric: Any, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if here.updating:
+        return original(*args, **kwargs)
+    with measuring(here.share):
+        value = original(*args, **kwargs)
+    place = len(noted.results)
+    value = noted.replayed[place] if place < len(noted.replayed) else keras.tree.map_structure(_tensor, value)
+    noted.results.append(value)
+    return value
+
+
+def _tensor(value: Any) -> Any:
+    return tf.convert_to_tensor(value)
 
 
 class _Reading(keras.StatelessScope):  # type: ignore[misc]
@@ -343,22 +457,16 @@ def _tried(examples: Any, rows: int) -> Iterator[Any]:
         yield batch(inputs, with_value(labels, rows, value))
 
 
+_OF_INPUTS = 2
+"""Of these, the first that have none of it."""
+
+
 def _mirrored(values: Any) -> Any:
     """Examples of which some have the other sign, where their numbers have one."""
     if not isinstance(values, tf.Tensor) or not values.dtype.is_floating:
         return values
     signs = np.where(np.isin(np.arange(values.shape[0]), (0, 2, 5)), -1, 1)
     return values * by_row(signs, values)
-
-
-def _of_numbers(whole: Any, first: Any, rest: Any, *, share: float) -> Parts:
-    """How a number, or several, that a step returns comes of those of parts of a batch."""
-    whole, first, rest = (np.asarray(one) for one in (whole, first, rest))
-    possible = agreeing(whole, first, rest, share=share)
-    if whole.ndim and whole.shape == first.shape == rest.shape:  # of each class, say
-        each = zip(whole.ravel(), first.ravel(), rest.ravel(), strict=True)
-        possible |= set.intersection(*(agreeing(*one, share=share) for one in each), set(Parts))
-    return next((one for one in Parts if one in possible), Parts.NONE)
 
 
 def _variables(model: Any) -> list[Any]:

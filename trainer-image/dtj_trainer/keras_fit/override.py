@@ -22,7 +22,7 @@ nothing that is not finite is saved by Keras' callbacks. Replaces private functi
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from typing import Any
 from weakref import WeakSet
@@ -54,6 +54,7 @@ from dtj_trainer.keras_fit import (
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
 from dtj_trainer.keras_fit.alone import Together
 from dtj_trainer.keras_fit.counted import Counted
+from dtj_trainer.keras_fit.metric_updates import own_metrics
 from dtj_trainer.keras_fit.replica_losses import (
     added_losses,
     has_scope,
@@ -64,7 +65,6 @@ from dtj_trainer.keras_fit.replica_losses import (
 from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
 from dtj_trainer.training import weight_average
 from dtj_trainer.training.layers import batch_normalizations, synchronize_batch_normalization
-from dtj_trainer.training.loss_division import Parts
 from dtj_trainer.training.weight_update import gradients_of_whole_batch
 
 log = logging.getLogger(__name__)
@@ -269,14 +269,13 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             adoption.check_made_apart(model)
         return original(model, step_function)
     name = "train_step" if trains else "test_step"
-    own = keras3.overrides(model, name)
+    own = any(keras3.overrides(model, one) for one in (name, "compute_metrics")) or bool(own_metrics(model))
     adopt(strategy, owners_of(model))
     _watch.follow(strategy)
 
-    results, draws, equal = Results(model), random_draws.draws(strategy), False
+    results, draws = Results(model), random_draws.draws(strategy)
     seen = Counted(model, strategy) if trains and sharding.workers_of(strategy) > 1 else None
-    targets: Sequence[Parts] = ()
-    means: Sequence[Parts] = ()
+    found = first_batch.Found()
     # Whether a step computes nothing before it has a batch, as one device does not where it knows that there is none,
     # or where XLA has compiled the step.
     waits = False
@@ -285,7 +284,13 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     def of_replica(data: Any, count: Any) -> Any:
         def step(data: Any) -> Any:
             own_model = model if own else None
-            of_step = own_step(own_model, targets=targets, means=means)
+            of_step = own_step(
+                own_model,
+                targets=found.targets,
+                means=found.means,
+                updates=found.updates,
+                results=found.results,
+            )
             if seen is not None:
                 seen.add(data, count)
             unmeasured = replicas_without_examples.unmeasured(owners_of(model))
@@ -309,12 +314,12 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         waits = ends_known or replica_gradients.by_xla(model)
 
         def body(taken: Any) -> tuple[Any]:
-            one_step(next(iterator), equal=equal)
+            one_step(next(iterator), equal=found.equal)
             return (taken + 1,)
 
         if count is not None:
             tf.while_loop(lambda taken: taken < count - 1, body, (tf.constant(0, tf.int64),))
-        return on_data(next(iterator), equal=equal)
+        return on_data(next(iterator), equal=found.equal)
 
     of_batch: Callable[[Any], Any] = functools.partial(on_data, equal=False)
     of_data = {known: functools.partial(steps, ends_known=known) for known in (False, True)}
@@ -336,12 +341,12 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
 
     def look(data: Any) -> Any:
         """The data, which may have been looked at."""
-        nonlocal targets, means, equal, taken, look_at
+        nonlocal found, taken, look_at
         if taken == 0 and judges:
             found = first_batch.look(strategy, model, step_function, data, trains=trains, own=own)
-            targets, means, equal, results.parts = found.targets, found.means, found.equal, found.returned
+            results.parts = found.returned
         elif look_at is not None and taken >= look_at:
-            known = targets if own else None
+            known = found.targets if own else None
             first_batch.look_again(strategy, model, step_function, data, targets=known, steps=taken)
         taken += 1
         again = first_batch.LOOKS_AGAIN if trains and judges and (own or first_batch.doubtful()) else ()

@@ -8,16 +8,17 @@ examples, such as a mask, a sum of weights, or none in a loss that is a sum, is 
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, private
-from dtj_trainer.compat.keras3 import as_on_one_replica, changing_losses, in_layer, mask_of
+from dtj_trainer.compat.keras3 import as_on_one_replica, changing_losses, in_layer, mask_of, updated_by_keras
 from dtj_trainer.distribution.gathering import Whole
 from dtj_trainer.distribution.replica_count import one_replica
 from dtj_trainer.keras_fit.judged import Judged
@@ -40,13 +41,19 @@ class Noted:
 
     Attributes:
         targets: each loss of which it takes gradients of weights, with some numbers of these.
-        means: each number that it gives a Mean.
+        means: each Mean that it gives a number, with this number.
+        updates: how it updates other metrics of the user's own.
+        results: of metrics, each as often as it asks for it.
+        replayed: what these are taken for, if that is known already.
         applied: what it gives its optimizers: optimizer, gradients, weights.
     """
 
     targets: list[Tried] = field(default_factory=list)
-    means: list[Any] = field(default_factory=list)
+    means: list[tuple[Any, Any]] = field(default_factory=list)
     applied: list[tuple[Any, Sequence[Any], Sequence[Any]]] = field(default_factory=list)
+    updates: list[Any] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    replayed: Sequence[Any] = ()
 
 
 class OfReplica(threading.local):
@@ -80,6 +87,20 @@ class OfReplica(threading.local):
     """How each number divides that the step gives a Mean for a batch, in the order of the step."""
     measured = 0
     """How many it has given."""
+    updates: Sequence[Any] = ()
+    """How replicas update each metric of the user's own, in the order of the step."""
+    updated = 0
+    """How many have been updated."""
+    updating = False
+    """Whether a metric is updated, or read."""
+    by_keras: Sequence[Any] = ()
+    """Metrics that Keras itself updates."""
+    beside: tuple[Any, bool] = (None, False)
+    """Where nothing is divided, but metrics count: the share, and whether what is computed is of all replicas."""
+    results = False
+    """Whether the step computes with results of metrics, which are those of all replicas then."""
+    unmeasured: Mapping[int, Any] = MappingProxyType({})
+    """By the identity of a variable of a metric, its value before the step."""
     of_all = False
     """Whether the loss of this step is several values, and a part of those of the examples of all replicas."""
     noted: Noted | None = None
@@ -151,15 +172,24 @@ def added_losses(model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def own_step(model: Any, *, targets: Sequence[Parts] = (), means: Sequence[Parts] = ()) -> Iterator[None]:
+def own_step(
+    model: Any,
+    *,
+    targets: Sequence[Parts] = (),
+    means: Sequence[Parts] = (),
+    updates: Sequence[Any] = (),
+    results: bool = False,
+) -> Iterator[None]:
     """In a replica's step, which may be the user's own; None: it is not. What it calls of the user's counts one."""
-    here.model = model
+    here.model, here.by_keras = model, () if model is None else updated_by_keras(model)
     here.targets, here.taken, here.means, here.measured, here.of_all = targets, 0, means, 0, False
+    here.updates, here.updated, here.results = updates, 0, results
     try:
         with one_replica():
             yield
     finally:
-        here.model, here.targets, here.means = None, (), ()
+        here.model, here.by_keras, here.targets, here.means, here.updates = None, (), (), (), ()
+        here.results = False
 
 
 @contextmanager
@@ -246,7 +276,7 @@ def of_all_replicas(compute: Callable[..., Any], *values: Any) -> Any:
         parts, replicas = known.added.get(here.trained) or (), whole.replicas
         return added_times(here.trained, losses, parts, mean=share * replicas, sum_=replicas)
 
-    with alone(), changing_losses(by_share):
+    with alone(beside=(here.share, True)), changing_losses(by_share):
         loss = tf.convert_to_tensor(compute(*values))
     here.of_all = here.of_all or loss.shape.rank != 0
     return _counted(whole.part(loss), mean=False)
@@ -258,14 +288,30 @@ def gathered(values: Any) -> Any:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """In a replica's step: what is computed is not divided, as on one device."""
-    before, here.share, here.within = (here.share, here.within), None, 0
+def alone(*, beside: tuple[Any, bool] = (None, False)) -> Iterator[None]:
+    """In a replica's step: what is computed is not divided, as on one device.
+
+    Args:
+        beside: how metrics of the user's own are updated meanwhile, see `OfReplica`.
+    """
+    before = here.share, here.within, here.beside
+    here.share, here.within, here.beside = None, 0, beside
     try:
         with as_on_one_replica(), calling(None):
             yield
     finally:
-        here.share, here.within = before
+        here.share, here.within, here.beside = before
+
+
+@contextmanager
+def measuring(share: Any) -> Iterator[None]:
+    """In a replica's step: a metric is updated or read, and so may be the metrics that it is made of."""
+    before = here.share, here.within, here.beside, here.updating
+    here.share, here.within, here.beside, here.updating = share, 0, (None, False), True
+    try:
+        yield
+    finally:
+        here.share, here.within, here.beside, here.updating = before
 
 
 def reduce_weighted_values(original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -293,7 +339,7 @@ def divided(compute: Callable[..., Any], model: Any, parts: Parts) -> Callable[.
             if here.noted is not None:
                 return _stand_in(y_pred, model.compute_dtype)
             return of_all_replicas(of, x, y, y_pred, sample_weight)
-        with alone():
+        with alone(beside=(here.share, False)):
             loss = of(x, y, y_pred, sample_weight)
         # A step of the user's own takes it as it is, and has been looked at so.
         return _counted(loss, mean=parts is not Parts.SUM or here.model is not None)
@@ -372,25 +418,31 @@ def update_metrics(original: Any, metrics: Any, y_true: Any, y_pred: Any, sample
     if here.share is None:
         return original(metrics, y_true, y_pred, sample_weight)
     values = y_true, y_pred, sample_weight
-    for metric in metrics.metrics:
-        if here.judged is not None:
-            here.judged.judge_metric(metric, values)
-        if here.judged is not None or known.adds_up(metric):
-            metric.update_state(*values[:2], sample_weight=sample_weight)
-        else:
-            _update_by_all(metric, values)
+    with measuring(here.share):
+        for metric in metrics.metrics:
+            if here.judged is not None:
+                here.judged.judge_metric(metric, values)
+            if here.judged is not None or known.adds_up(metric):
+                metric.update_state(*values[:2], sample_weight=sample_weight)
+            else:
+                *of_all, weights = gathered(values)
+                update_by_all(metric, functools.partial(metric.update_state, *of_all, sample_weight=weights))
     return None
 
 
-def _update_by_all(metric: Any, values: tuple[Any, Any, Any]) -> None:
-    y_true, y_pred, sample_weight = Whole(here.present).gathered(values)
+def update_by_all(metric: Any, update: Callable[[], Any]) -> None:
+    """Updates a metric by what all replicas give it.
+
+    Args:
+        update: of the metric, by that; all replicas call it.
+    """
     # All that the metric keeps is the first replica's: also what it began with, of which each has a part.
     # A copy is on the replica's device, which TensorFlow asks for; what is read of a variable has none.
     kept = [tf.identity(variable.value) for variable in metric.variables]
     kept = tf.distribute.get_replica_context().all_reduce("SUM", kept) if kept else []
     before = list(zip(metric.variables, kept, strict=True))
     with alone(), keras.StatelessScope(state_mapping=before) as scope:
-        metric.update_state(y_true, y_pred, sample_weight=sample_weight)
+        update()
     first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
     for variable, value in before:
         variable.assign(tf.where(first, scope.get_current_value(variable), tf.zeros_like(value)))

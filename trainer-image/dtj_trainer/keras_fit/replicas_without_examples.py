@@ -149,7 +149,7 @@ def unmeasured(owners: Sequence[Any]) -> Iterator[None]:
     """
     metrics = [one for one in owners if isinstance(one, keras.Metric)] if here.present is not None else []
     before = [(metric, each, tf.identity(each.value)) for metric in metrics for each in metric.variables]
-    here.once_a_batch = []
+    here.once_a_batch, here.unmeasured = [], {id(variable): value for _, variable, value in before}
     yield
     for metric, variable, value in before:
         if not any(metric is noted for noted in here.once_a_batch):

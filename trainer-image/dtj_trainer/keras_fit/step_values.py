@@ -5,23 +5,32 @@ the steps, when its variables are those of all replicas. Imports TensorFlow.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible
+from dtj_trainer.errors import Undivided, accept
+from dtj_trainer.keras_fit.metric_updates import result_of_all, watching
 from dtj_trainer.keras_fit.replica_losses import counted_here, gathered, here, of_whole
-from dtj_trainer.training.loss_division import Parts
+from dtj_trainer.training.loss_division import Parts, agreeing, off
 
 try:
     from keras.src import tree
 except ImportError as error:
     raise incompatible(str(error), library="keras") from None
 
+Possible = frozenset[Parts]
+"""What a number of a batch may be of those of its parts; nothing: the user accepts that it is none of it."""
+_NOISE, _TIMES = 1e-3, 10.0
+"""A number that differs by less where the examples have another order is compared with so many times the difference."""
+_OF_CPU, _OF_OTHERS = 1e-5, 1e-4
+"""Of the largest of the numbers: a GPU may convolve a batch of another size in another way."""
 _of_metrics: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 """By model, which values of its last step are the results of which metrics."""
 
@@ -46,19 +55,15 @@ class Results:
         """
 
         def result(metric: Any, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            value = original(*args, **kwargs)
+            asked = functools.partial(original, *args, **kwargs)
+            value = result_of_all(metric, asked) if here.results and not here.updating else asked()
             self._noted += [(one, (metric, place)) for place, one in tree.flatten_with_path(value)]
             return value
 
-        # Not by setattr, which would look for variables in it.
-        ours = [one for one in owners if isinstance(one, keras.Metric) and "result" not in vars(one)]
-        for metric in ours:
-            vars(metric)["result"] = functools.partial(result, metric, metric.result)
         try:
-            yield
+            with watching(owners, result):
+                yield
         finally:
-            for metric in ours:
-                del vars(metric)["result"]
             self._noted.clear()
 
     def returned(self, outputs: Any) -> Any:
@@ -119,7 +124,7 @@ def update_mean(original: Callable[..., Any], metric: Any, values: Any, sample_w
     one_number = sample_weight is None and _is_number(values) and not values.shape.rank
     if one_number and not of_function:
         if here.noted is not None:
-            here.noted.means.append(values)
+            here.noted.means.append((metric, values))
         # The batch counts once, also on a replica without examples.
         here.once_a_batch = [*here.once_a_batch, metric]
         place, here.measured = here.measured, here.measured + 1
@@ -163,3 +168,60 @@ def _of_parts(value: Any, parts: Parts) -> Any:
 
 def _replicas() -> int:
     return int(tf.distribute.get_replica_context().num_replicas_in_sync)
+
+
+class Values:
+    """What parts of a batch show of the numbers of a step."""
+
+    def __init__(self, step: str, rows: int, *, unchecked: Sequence[str]) -> None:
+        """Args:
+        step: which it is, which the line of a refusal begins with.
+        rows: examples of a batch.
+        unchecked: names of what the user accepts as it is.
+        """
+        self._step, self._rows, self._unchecked = step, rows, unchecked
+        of_cpu = all(one.device_type == "CPU" for one in tf.config.list_logical_devices())
+        self._tolerance = _OF_CPU if of_cpu else _OF_OTHERS
+
+    def possible(self, tries: Iterable[Sequence[Any]], name: str, does: str) -> Possible:
+        """How a number, or several, of a step come of those of the parts of a batch.
+
+        Args:
+            tries: of batches, each of the parts that `compared` gives.
+            name: of the metric that gets it, or under which it is returned.
+
+        Raises:
+            Undivided: they do not, and the user does not accept that.
+        """
+        found = frozenset.intersection(*map(self._possible_of, tries))
+        if not found:
+            what = f"{does} {name}" + "," * (does == "returns")
+            accept(
+                Undivided(
+                    name,
+                    f"{self._step} {what} a number that is neither the mean nor the sum of what the examples give each "
+                    "by itself, so replicas cannot put it together; update a metric with the labels and outputs that "
+                    "it is computed of, such as keras.metrics.MeanMetricWrapper(function), or train on one device",
+                ),
+                self._unchecked,
+            )
+        return found
+
+    def _possible_of(self, each: Sequence[Any]) -> Possible:
+        if each[0] is None:
+            return frozenset((Parts.EACH,))
+        whole, reversed_, first, rest = (np.asarray(one) for one in each)
+        by_row = whole.ndim and len(whole) == self._rows
+        noise = off(whole, reversed_[::-1] if by_row else reversed_) if whole.shape == reversed_.shape else 0.0
+        tolerance = max(self._tolerance, _TIMES * noise if noise < _NOISE else 0.0)
+        return _of_numbers(whole, first, rest, share=(self._rows // 3) / self._rows, tolerance=tolerance)
+
+
+def _of_numbers(whole: Any, first: Any, rest: Any, *, share: float, tolerance: float) -> Possible:
+    """How a number, or several, comes of those of two parts of a batch."""
+    possible = agreeing(whole, first, rest, share=share, tolerance=tolerance)
+    if whole.ndim and whole.shape == first.shape == rest.shape:  # of each class, say
+        each = zip(whole.ravel(), first.ravel(), rest.ravel(), strict=True)
+        of_each = (agreeing(*one, share=share, tolerance=tolerance) for one in each)
+        possible |= set.intersection(*of_each, set(Parts))
+    return frozenset(possible - {Parts.NONE})
