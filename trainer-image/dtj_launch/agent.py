@@ -68,8 +68,8 @@ def _begin_with_hash_seed() -> None:
         os.execv(sys.executable, command)
 
 
-class _OtherMembers(Exception):
-    """The members of an elastic job have changed while this task waited for them."""
+class _OtherWorld(Exception):
+    """An elastic job has another world by now than the one whose members this task waited for."""
 
 
 class Launcher:
@@ -117,7 +117,7 @@ class Launcher:
             self._join()
             try:
                 self._gate()
-            except _OtherMembers:
+            except _OtherWorld:
                 continue
             end, left = self._start()
             if left and not end.termination_requested:
@@ -258,13 +258,13 @@ class Launcher:
 
     def _pause_at_gate(self, seconds: float) -> None:
         """Raises:
-        _OtherMembers: the list of those that are waited for is another by now.
+        _OtherWorld: a newer world is known. Those that start for it answer no handshake of an older one.
         """
         time.sleep(seconds)
         if self._world is not None:
             self._world.look()
-            if self._world.changed:
-                raise _OtherMembers
+            if self._world.outdated:
+                raise _OtherWorld
 
     def _limit(self) -> float:
         """Seconds to wait for the peers."""
@@ -327,7 +327,7 @@ class Launcher:
             code = _reaped(program)
             if code is not None:
                 return code
-            look = self._look_at_members()
+            look = self._look_at_members(at_gate=poller.at_gate)
             to_stop = self._relay.termination_requested or self._relay.saves
             stuck = deadlines.enforce(program, termination_requested=to_stop)
             due = (self._relay.enforce(), look, stuck, poller.poll(), self._nccl.poll(_pass_on))
@@ -340,17 +340,23 @@ class Launcher:
                 else:
                     deadlines.read()
 
-    def _look_at_members(self) -> float | None:
+    def _look_at_members(self, *, at_gate: bool) -> float | None:
         """Has the program save and end where it is to go on with other members, and a server end where it is none of
-        them; returns the seconds until the next look."""
+        them; returns the seconds until the next look.
+
+        Args:
+            at_gate: whether the program waits for its peers at a gate of its own, see `_pause_at_gate`.
+        """
         if self._world is None:
             return None
         left = self._world.look()
         serves = self._topology.restart_role is RestartRole.SERVER
         changed = self._world.left if serves else self._world.changed
-        if changed and not (self._relay.saves or self._relay.termination_requested):
+        meets_nobody = at_gate and self._world.outdated and not serves
+        if (changed or meets_nobody) and not (self._relay.saves or self._relay.termination_requested):
             what = "ends" if serves else "saves, and starts again"
-            log.info(f"the job goes on with other members: the program {what}")
+            members = "other members" if changed else "the same members, which start again"
+            log.info(f"the job goes on with {members}: the program {what}")
             self._relay.have_it_save(self._given.grace or _SAVE_SECONDS)
         return left
 

@@ -105,6 +105,12 @@ class Membership:
         return self.joined is not None and self.latest.indexes != self.joined.indexes
 
     @property
+    def outdated(self) -> bool:
+        """Whether there is a newer world than the one that this task has joined, be it of the same members: tasks meet
+        at their gates under one generation."""
+        return self.joined is not None and self.latest.generation > self.joined.generation
+
+    @property
     def left(self) -> bool:
         """Whether this task is no member any more of the world that the program was started for."""
         return self.joined is not None and self.place is None

@@ -13,9 +13,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from dtj_launch.world import parse
+from dtj_launch.rendezvous import probe
+from dtj_launch.world import GENERATION, parse
 from loopback import free_ports
 from support.launched import Launch, Launched, cluster_of
+from support.waiting import eventually_true
 
 PROGRAM = (
     sys.executable,
@@ -113,6 +115,47 @@ def test_the_same_members_under_a_higher_generation_do_not_disturb_the_program(g
         launched.wait_for("task . of 2", times=2)
     assert "other members" not in first.output + second.output
     assert first.children != [pid]
+
+
+def test_a_worker_at_the_gate_meets_one_that_starts_for_a_higher_generation_of_the_same_members(
+    group: Callable[[int], Group],
+) -> None:
+    workers = group(2)
+    workers.tell(0, 0, 1)
+    first = workers.start(0)
+    host, _, port = workers.cluster["worker"][0].rpartition(":")
+    eventually_true(lambda: probe((host, int(port))) is None)
+    workers.tell(3, 0, 1)
+    second = workers.start(1)
+    first.wait_for("task 0 of 2")
+    second.wait_for("task 1 of 2")
+    assert "still ending" not in first.output + second.output
+
+
+AT_GATE = (
+    sys.executable,
+    "-c",
+    "import http.server, os, signal, sys\n"
+    "class Status(http.server.BaseHTTPRequestHandler):\n"
+    "    def do_GET(self):\n"
+    '        self.wfile.write(b\'HTTP/1.0 200 OK\\r\\n\\r\\n{"phase": "Gate"}\')\n'
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))\n"
+    f"print('generation', os.environ[{GENERATION!r}], flush=True)\n"
+    "http.server.HTTPServer(('127.0.0.1', int(os.environ['DTJ_STATUS_PORT'])), Status).serve_forever()\n",
+)
+"""Waits for its peers, as the trainer does at a gate of its own."""
+
+
+def test_a_program_at_its_own_gate_starts_again_for_a_higher_generation_of_the_same_members(
+    group: Callable[[int], Group],
+) -> None:
+    workers, (port,) = group(2), free_ports(1)
+    workers.tell(0, 0, 1)
+    first = workers.start(0, "--own-gate", program=AT_GATE, DTJ_STATUS_PORT=str(port))
+    first.wait_for("generation 0")
+    workers.tell(3, 0, 1)
+    first.wait_for("generation 3")
+    assert "other members" not in first.output
 
 
 def test_only_the_coordinator_starts_again_when_workers_come_or_go(servers: Group) -> None:
