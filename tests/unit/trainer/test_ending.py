@@ -89,6 +89,24 @@ def test_each_end_has_its_exit_code_and_its_last_words_as_the_operator_reads_the
     assert final == (body in FINAL)
 
 
+def test_a_program_that_leaves_by_itself_runs_its_exit_handlers_and_tears_nothing_down(tmp_path: Path) -> None:
+    ended = finished(
+        tmp_path,
+        """
+        import atexit
+        from dtj_trainer.process.ending import ProcessEnd
+        class Pipeline:
+            def __del__(self):
+                print("torn down")
+        kept = Pipeline()
+        atexit.register(print, "handlers ran")
+        with ProcessEnd():
+            raise SystemExit(3)
+        """,
+    )
+    assert ended == (3, "handlers ran\n")
+
+
 @pytest.mark.parametrize("letter", ["x", "ü", "語", "🙂"])
 def test_kubernetes_takes_all_of_the_last_words_also_where_an_error_is_too_long(tmp_path: Path, letter: str) -> None:
     error = f"UsageError('data: ' + 5000 * {letter!r})"

@@ -7,10 +7,12 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from dtj_launch.child import leave_as
 from dtj_launch.output import MESSAGE_BYTES, as_message
 from dtj_trainer.errors import ExitCode, TrainerError
 from dtj_trainer.process import logs
@@ -37,11 +39,16 @@ class ProcessEnd:
 
     def __exit__(self, kind: object, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, SystemExit):
-            # A script's own way to end: with its exit handlers, and what Python does with a text.
-            return
+            # A script's own way to end: with its exit handlers, and what Python does with a text. Python's tear-down
+            # ends the threads that call Python functions of TensorFlow's pipelines, which TensorFlow's waits for.
+            leave_as(partial(_raise, error))
         if error is not None:
             end_with(error)
         leave(ExitCode.DONE)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def end_with(error: BaseException) -> NoReturn:
