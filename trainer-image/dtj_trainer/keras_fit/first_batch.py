@@ -346,6 +346,7 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
     losses, metrics = list(judged.losses), list(judged.metrics)
     added = seen.layers.parts
     updates = seen.step.updates
+    given = [parts for _, ones in updates for parts in ones]
     problem, equal, looked, own_loss, with_results, *of_each = _alike(
         strategy,
         [
@@ -361,6 +362,7 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
             *(_mask(parts) for parts in seen.step.returned.values()),
             *(_mask(parts) for parts in seen.step.means),
             *(_ADDS_UP if adds_up else _GATHERED for adds_up, _ in updates),
+            *(_mask(parts) for parts in given),
         ],
     )
     if problem:
@@ -375,21 +377,21 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
     of_updates: Sequence[Update] = ()
     if looked == {_LOOKED}:
         groups, each = [], iter(of_each)
-        for group in (losses, metrics, added, seen.step.targets, seen.step.returned, seen.step.means, updates):
+        for group in (losses, metrics, added, seen.step.targets, seen.step.returned, seen.step.means, updates, given):
             groups.append(list(itertools.islice(each, len(group))))
-        of_losses, of_metrics, of_added, of_targets, of_returned, of_means, of_own = groups
-        of_given = [_alike(strategy, [_mask(parts) for parts in given]) for _, given in updates]
+        of_losses, of_metrics, of_added, of_targets, of_returned, of_means, of_own, of_given = groups
+        given_next = iter(of_given)
         known.added[model] = [_agreed(codes) for codes in of_added]
         targets = [_agreed(codes) for codes in of_targets]
         returned = {place: _shared(codes) for place, codes in zip(seen.step.returned, of_returned, strict=True)}
         means = [_shared(codes) for codes in of_means]
         of_updates = [
-            Update(codes == {_ADDS_UP}, [_shared(one) for one in given])
-            for codes, given in zip(of_own, of_given, strict=True)
+            Update(codes == {_ADDS_UP}, [_shared(next(given_next)) for _ in ones])
+            for codes, (_, ones) in zip(of_own, updates, strict=True)
         ]
         for loss, codes in zip(losses, of_losses, strict=True):
             known.put(loss, _agreed(codes))
-        differ = any(codes and not _possible(codes) for codes in itertools.chain(of_returned, of_means, *of_given))
+        differ = any(codes and not _possible(codes) for codes in itertools.chain(of_returned, of_means, of_given))
         if differ or Parts.NONE in targets or Parts.NONE in known.added[model]:
             raise UsageError(
                 f"fit: the workers do not find the same of {type(model).__name__}, each with its first examples: "

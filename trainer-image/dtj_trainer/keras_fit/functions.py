@@ -14,8 +14,9 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.compat.tensorflow import body_of, parts_of_replica
-from dtj_trainer.keras_fit.replica_gradients import is_whole, meet
+from dtj_trainer.keras_fit.replica_gradients import is_whole
 from dtj_trainer.keras_fit.replica_losses import here
+from dtj_trainer.training.layers import replicas_meet
 
 
 def call(original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -26,7 +27,7 @@ def call(original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
 
 def cond(original: Any, pred: Any, true_fn: Any = None, false_fn: Any = None, *args: Any, **kwargs: Any) -> Any:
     """A condition; it is noted where all replicas of a step take the same branch."""
-    in_step = here.share is not None and not tf.executing_eagerly() and (meet() or _in_branch())
+    in_step = here.share is not None and not tf.executing_eagerly() and (replicas_meet() or _in_branch())
     if in_step and tf.is_tensor(pred) and next(parts_of_replica(pred, known=is_whole), None) is None:
         true_fn, false_fn = _noting(true_fn), _noting(false_fn)
     return original(pred, true_fn, false_fn, *args, **kwargs)
@@ -38,10 +39,7 @@ def _in_branch() -> bool:
 
 def _noting(branch: Callable[[], Any]) -> Callable[[], Any]:
     def taken() -> Any:
-        before, here.branch = here.branch, tf.compat.v1.get_default_graph()
-        try:
+        with here.having(branch=tf.compat.v1.get_default_graph()):
             return branch()
-        finally:
-            here.branch = before
 
     return taken

@@ -18,6 +18,7 @@ from dtj_trainer.compat.optimizers import by_rows, count_of, reads_count, reduce
 from dtj_trainer.compat.tensorflow import components, parts_of_replica, updating_alone
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import counted_here, here, part_of_whole, several
+from dtj_trainer.training.layers import replicas_meet
 from dtj_trainer.training.loss_division import STEPS, Parts, Tried
 from dtj_trainer.training.weight_update import are_of_whole_batch, scales
 
@@ -55,16 +56,8 @@ def gradient(
     given = [part_of_whole(one) if _is_mean(to) else one for one, to in zip(given, targets, strict=True)]
     given = [counted_here(one) for one in given]
     _check_meets("takes gradients of weights")
-    here.differentiates = True
-    try:
+    with here.having(differentiates=True):
         return _reduced("SUM", original(tape, targets, sources, given, *args, **kwargs))
-    finally:
-        here.differentiates = False
-
-
-def meet() -> bool:
-    """Whether replicas can exchange numbers here: in the graph of their step, or eagerly."""
-    return tf.executing_eagerly() or here.share.graph is tf.compat.v1.get_default_graph()
 
 
 def _check_meets(does: str) -> None:
@@ -76,7 +69,7 @@ def _check_meets(does: str) -> None:
     Raises:
         UsageError: this is not the graph of the step.
     """
-    if not meet():
+    if not replicas_meet():
         raise UsageError(
             f"fit with {tf.distribute.get_strategy().num_replicas_in_sync} replicas: {type(here.model).__name__}"
             f".train_step {does} in a loop or a condition of TensorFlow, or in a function that XLA compiles, where "
@@ -94,11 +87,8 @@ def _noted(targets: list[Any], gradients: Callable[[], Any]) -> list[Tried]:
     steps = [STEPS.get(one.dtype, 0.0) for one in targets]
     if len(targets) > 1:
         return [Tried(value, step=step) for value, step in zip(values, steps, strict=True)]
-    here.differentiates = True
-    try:
+    with here.having(differentiates=True):
         found = [tf.reshape(tf.convert_to_tensor(one), [-1]) for one in tree.flatten(gradients()) if one is not None]
-    finally:
-        here.differentiates = False
     # An odd step meets all channels.
     some = [np.asarray(one[:: -(-one.shape[0] // _NUMBERS) | 1], np.float64) for one in found if one.shape[0]]
     return [Tried(values[0], of_weights=np.concatenate([np.zeros(0), *some]), step=steps[0])]
@@ -157,13 +147,10 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
     _check_meets(f"calls the optimizer {type(optimizer).__name__}")
     # One that accumulates gradients counts behind an update that reads the count, and so not where there is no batch.
     waits = optimizer.gradient_accumulation_steps and reads_count(optimizer)
-    if here.share.graph is tf.compat.v1.get_default_graph() and not waits:
+    if not waits:
         _updated.setdefault(here.trained, WeakSet()).add(optimizer)
-    before, here.counts = here.counts, (count_of(optimizer), _tensors(grads))
-    try:
+    with here.having(counts=(count_of(optimizer), _tensors(grads))):
         return original(optimizer, grads, trainable_variables)
-    finally:
-        here.counts = before
 
 
 def _branches(optimizer: Any) -> bool:

@@ -110,6 +110,16 @@ class OfReplica(threading.local):
     branch: Any = None
     """The graph of a branch that all replicas take, or none."""
 
+    @contextmanager
+    def having(self, **values: Any) -> Iterator[None]:
+        """Meanwhile, these attributes have these values."""
+        before = {name: getattr(self, name) for name in values}
+        vars(self).update(values)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
+
 
 here = OfReplica()
 
@@ -131,44 +141,34 @@ def noting() -> Iterator[Noted]:
 
     Its gradients are noted, and the step gets zeros.
     """
-    here.noted, here.share = Noted(), tf.constant(1.0)
-    try:
-        yield here.noted
-    finally:
-        here.noted = here.share = None
+    with here.having(noted=(noted := Noted()), share=tf.constant(1.0)):
+        yield noted
 
 
 @contextmanager
 def noting_applied() -> Iterator[list[tuple[Any, Sequence[Any], Sequence[Any]]]]:
     """Around a step of a loop of the user's own: optimizers note gradients, and update nothing."""
-    here.noted = Noted()
-    try:
-        yield here.noted.applied
-    finally:
-        here.noted = None
+    with here.having(noted=(noted := Noted())):
+        yield noted.applied
 
 
 @contextmanager
 def looking(judged: Judged) -> Iterator[None]:
     """Around a step that is called with real examples to judge its losses and metrics; no gradient is taken."""
-    with noting():
-        here.judged = judged
-        try:
-            yield
-        finally:
-            here.judged = None
+    with noting(), here.having(judged=judged):
+        yield
 
 
 @contextmanager
 def added_losses(model: Any) -> Iterator[None]:
     """In a replica's step: losses that layers add as sums over the examples count as such."""
-    here.trained, parts = model, known.added.get(model) or ()
+    parts = known.added.get(model) or ()
     whole = tf.math.divide_no_nan(1.0, here.share)
-    try:
-        with changing_losses(lambda losses: added_times(model, losses, parts, mean=1.0, sum_=whole)):
-            yield
-    finally:
-        here.trained = None
+    with (
+        here.having(trained=model),
+        changing_losses(lambda losses: added_times(model, losses, parts, mean=1.0, sum_=whole)),
+    ):
+        yield
 
 
 @contextmanager
@@ -181,15 +181,11 @@ def own_step(
     results: bool = False,
 ) -> Iterator[None]:
     """In a replica's step, which may be the user's own; None: it is not. What it calls of the user's counts one."""
-    here.model, here.by_keras = model, () if model is None else updated_by_keras(model)
-    here.targets, here.taken, here.means, here.measured, here.of_all = targets, 0, means, 0, False
-    here.updates, here.updated, here.results = updates, 0, results
-    try:
-        with one_replica():
-            yield
-    finally:
-        here.model, here.by_keras, here.targets, here.means, here.updates = None, (), (), (), ()
-        here.results = False
+    by_keras = () if model is None else updated_by_keras(model)
+    found = {"targets": targets, "means": means, "updates": updates, "results": results}
+    begun = {"taken": 0, "measured": 0, "updated": 0, "of_all": False}
+    with here.having(model=model, by_keras=by_keras, **found, **begun), one_replica():
+        yield
 
 
 @contextmanager
@@ -201,18 +197,13 @@ def share_of(count: Any) -> Iterator[None]:
             are known to have as many examples.
     """
     context = tf.distribute.get_replica_context()
-    before = here.share, here.present
-    if count is None:
-        here.share, here.present = tf.constant(1.0 / context.num_replicas_in_sync), None
-    else:
+    share, present = tf.constant(1.0 / context.num_replicas_in_sync), None
+    if count is not None:
         examples = tf.cast(count, tf.float32)
-        here.share = tf.math.divide_no_nan(examples, context.all_reduce("SUM", examples))
-        here.present = tf.cast(count > 0, tf.float32)
-    try:
-        with counting(here.present):
-            yield
-    finally:
-        here.share, here.present = before
+        share = tf.math.divide_no_nan(examples, context.all_reduce("SUM", examples))
+        present = tf.cast(count > 0, tf.float32)
+    with here.having(share=share, present=present), counting(present):
+        yield
 
 
 def counted_here(value: Any) -> Any:
@@ -294,35 +285,23 @@ def alone(*, beside: tuple[Any, bool] = (None, False)) -> Iterator[None]:
     Args:
         beside: how metrics of the user's own are updated meanwhile, see `OfReplica`.
     """
-    before = here.share, here.within, here.beside
-    here.share, here.within, here.beside = None, 0, beside
-    try:
-        with as_on_one_replica(), calling(None):
-            yield
-    finally:
-        here.share, here.within, here.beside = before
+    with here.having(share=None, within=0, beside=beside), as_on_one_replica(), calling(None):
+        yield
 
 
 @contextmanager
 def measuring(share: Any) -> Iterator[None]:
     """In a replica's step: a metric is updated or read, and so may be the metrics that it is made of."""
-    before = here.share, here.within, here.beside, here.updating
-    here.share, here.within, here.beside, here.updating = share, 0, (None, False), True
-    try:
+    with here.having(share=share, within=0, beside=(None, False), updating=True):
         yield
-    finally:
-        here.share, here.within, here.beside, here.updating = before
 
 
 def reduce_weighted_values(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Divides what a loss gives, unless another loss is computed of it."""
     if here.within != 1:
         return original(*args, **kwargs)
-    here.within = 0
-    try:
+    with here.having(within=0):
         return original(*args, **kwargs)
-    finally:
-        here.within = 1
 
 
 def divided(compute: Callable[..., Any], model: Any, parts: Parts) -> Callable[..., Any]:
@@ -387,12 +366,10 @@ def weigh_outputs(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_wei
     losses = private(loss, "_flat_losses", library="keras")
     # In place, and once for all replicas, which are threads.
     losses[:] = [_with_own_call(one) for one in losses]
-    here.by_batch = tree.flatten(y_pred)[0].shape[0] is None
-    here.once_a_batch = [*here.once_a_batch, *loss.metrics] if here.by_batch else here.once_a_batch
-    try:
+    by_batch = tree.flatten(y_pred)[0].shape[0] is None
+    here.once_a_batch = [*here.once_a_batch, *loss.metrics] if by_batch else here.once_a_batch
+    with here.having(by_batch=by_batch):
         return original(loss, y_true, y_pred, sample_weight)
-    finally:
-        here.by_batch = False
 
 
 def _with_own_call(one: Any) -> Any:

@@ -322,7 +322,7 @@ class _Replica(threading.local):
     present: Any = None
     """0 where its examples do not count, else 1; None where all do."""
     graph: Any = None
-    """That of the step, in which the replicas meet."""
+    """That of the step, in which the replicas meet; None outside of a step."""
 
 
 _replica = _Replica()
@@ -342,6 +342,11 @@ def counting(present: Any) -> Iterator[None]:
             yield
     finally:
         _replica.present, _replica.graph = before
+
+
+def replicas_meet() -> bool:
+    """Whether replicas can exchange numbers here: in the graph of their step, or eagerly."""
+    return tf.executing_eagerly() or _replica.graph in (None, tf.compat.v1.get_default_graph())
 
 
 def synchronize_batch_normalization(model: Any) -> int:
@@ -365,7 +370,7 @@ def _exact_moments(name: str, inputs: Any, axes: Any, mask: Any) -> tuple[Any, A
     Raises:
         UsageError: the replicas do not meet there.
     """
-    if _replica.graph is not None and _replica.graph is not tf.compat.v1.get_default_graph():
+    if not replicas_meet():
         raise UsageError(
             f"BatchNormalization {name} is called in a loop or a condition of TensorFlow, or in a function that XLA "
             "compiles, where replicas cannot exchange their statistics; give a recurrent layer unroll=True, "
