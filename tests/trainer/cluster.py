@@ -298,6 +298,15 @@ class Job:
                 print(f"--- {name} (exit code {replica.process.returncode})\n{replica.log}")
 
 
+TWO_DEVICES = """
+import contextlib, keras, numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+"""
+"""What a script begins with that makes a MirroredStrategy of two replicas."""
+
+
 def ran(folder: Path, *, code: int = 0, environ: Mapping[str, str] | None = None, **options: Any) -> Job:
     """A job that has ended: all tasks that end by themselves did so with this code.
 

@@ -3,13 +3,11 @@
 import re
 from pathlib import Path
 
-from trainer.cluster import ran
+from trainer.cluster import TWO_DEVICES, ran
 
-SCRIPT = """
-import contextlib, keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+SCRIPT = (
+    TWO_DEVICES
+    + """
 mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope
 x = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
 
@@ -49,6 +47,7 @@ for make in (of_many_lengths, Draws, series, padded):
     plain, adapted = trained(contextlib.nullcontext, make()), trained(mirrored, make())
     print(make.__name__, "differs by", f"{np.max(np.abs(plain - adapted) / np.maximum(1, np.abs(plain))):.1e}")
 """
+)
 
 
 def test_data_of_sizes_that_only_a_batch_shows_are_all_trained_on_in_their_order(folder: Path) -> None:
@@ -56,3 +55,20 @@ def test_data_of_sizes_that_only_a_batch_shows_are_all_trained_on_in_their_order
     differences = {name: float(value) for name, value in re.findall(r"^(\w+) differs by (\S+)$", log, re.M)}
     assert sorted(differences) == ["Draws", "of_many_lengths", "padded", "series"]
     assert max(differences.values()) < 5e-6, differences
+
+
+NONE = (
+    TWO_DEVICES
+    + """
+x = np.ones((8, 4), "float32")
+with tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope():
+    m = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    m.compile("sgd", "mse")
+m.fit((x, x[:, :1], None) for _ in range(3))
+"""
+)
+
+
+def test_a_generator_that_yields_none_is_refused_in_one_line(folder: Path) -> None:
+    line = ran(folder, code=2, script=NONE, imported=True)["worker-0"].last_words
+    assert re.fullmatch(r"train.py:\d+: the generator yields None, .* among 2 replicas; leave it out: .*", line)

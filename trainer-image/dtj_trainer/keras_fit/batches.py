@@ -10,6 +10,8 @@ what the user has in the array is overwritten. Keras' fit of a generator or a Py
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -18,6 +20,7 @@ import tensorflow as tf
 
 from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.errors import UsageError
+from dtj_trainer.process.ending import place_of_call
 
 
 def divide(strategy: Any, batch: Any, *, asked: Any, compared: bool) -> Any:
@@ -78,8 +81,35 @@ def _compare(strategy: Any, leaves: list[Any], model: Any) -> None:
         )
 
 
+_replicas: ContextVar[int] = ContextVar("replicas", default=1)
+"""Among how many replicas the dataset is divided that Keras makes."""
+
+
+@contextmanager
+def dividing(*, among: int) -> Iterator[None]:
+    """While Keras makes a dataset of what a `fit` is given.
+
+    Args:
+        among: how many replicas it is divided.
+    """
+    before = _replicas.set(among)
+    try:
+        yield
+    finally:
+        _replicas.reset(before)
+
+
 def from_generator(original: Callable[..., Any], generator: Any, *args: Any, **kwargs: Any) -> Any:
-    """The dataset of a generator, of copies of its arrays."""
+    """The dataset of a generator, of copies of its arrays.
+
+    Raises:
+        UsageError: the generator of a `fit` yields None, for which Keras gives an Optional.
+    """
+    if _replicas.get() > 1 and tf.OptionalSpec(None) in keras.tree.flatten(kwargs.get("output_signature")):
+        raise UsageError(
+            f"{place_of_call()}the generator yields None, which TensorFlow does not divide among {_replicas.get()} "
+            "replicas; leave it out: (x,) in place of (x, None), (x, y) in place of (x, y, None)"
+        )
     if not callable(generator):
         return original(generator, *args, **kwargs)
 

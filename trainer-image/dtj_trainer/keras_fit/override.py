@@ -218,14 +218,17 @@ def _init_iterator(original: Any, iterator: Any, distribute_strategy: Any = None
             "environment, by which tf.keras is tf_keras, or import tf_keras in place of keras"
         )
     _refuse_central_storage(distribute_strategy)
-    if sharding.workers_of(distribute_strategy) == 1:
-        original(iterator, distribute_strategy, *args, **kwargs)
-        return
-    private(keras_trainer, "EpochIterator", library="keras").__init__(iterator, *args, **kwargs)
-    iterator._distribute_strategy = distribute_strategy
     # Only predict gives no labels.
-    rows_in_order = "y" not in kwargs or bool(iterator.steps_per_epoch)
-    iterator._distributed_dataset = sharding.distribute(iterator, distribute_strategy, rows_in_order=rows_in_order)
+    predicts = "y" not in kwargs
+    replicas = distribute_strategy.num_replicas_in_sync if several(distribute_strategy) else 1
+    with batches.dividing(among=replicas):
+        if sharding.workers_of(distribute_strategy) == 1:
+            original(iterator, distribute_strategy, *args, **kwargs)
+            return
+        private(keras_trainer, "EpochIterator", library="keras").__init__(iterator, *args, **kwargs)
+        iterator._distribute_strategy = distribute_strategy
+        in_order = predicts or bool(iterator.steps_per_epoch)
+        iterator._distributed_dataset = sharding.distribute(iterator, distribute_strategy, rows_in_order=in_order)
 
 
 class _Steps:
