@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-from trainer.cluster import ran
+from trainer.cluster import TWO_DEVICES, ran
 
-MIXES = """
-import keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+MIXES = (
+    TWO_DEVICES
+    + """
 
 class Centre(keras.layers.Layer):
     def call(self, h, strength):  # which has no row for each example
@@ -31,6 +29,7 @@ x = np.random.default_rng(1).normal(size=(8, 2)).astype("float32")
 model.fit(x, x[:, :1], batch_size=4, verbose=0)
 print("trained")
 """
+)
 
 
 def test_what_nothing_shows_to_divide_is_trained_if_the_user_names_it(folder: Path) -> None:
@@ -43,11 +42,9 @@ def test_what_nothing_shows_to_divide_is_trained_if_the_user_names_it(folder: Pa
     assert "\ntrained\n" in log
 
 
-STATEFUL = """
-import keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+STATEFUL = (
+    TWO_DEVICES
+    + """
 
 class Built(keras.Model):
     def __init__(self):
@@ -75,6 +72,7 @@ for model in (whole, parts):
         except Exception as error:
             print("said", name, type(error).__name__, str(error).partition(";")[0], flush=True)
 """
+)
 
 
 def test_a_stateful_layer_is_refused_in_one_line_since_replicas_have_parts_of_a_batch(folder: Path) -> None:
@@ -110,11 +108,9 @@ def test_the_fit_of_the_second_keras_says_once_that_it_is_not_adapted(folder: Pa
     ]  # fmt: skip
 
 
-ALONE = """
-import keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+ALONE = (
+    TWO_DEVICES
+    + """
 
 class Centre(keras.layers.Layer):
     def call(self, h):
@@ -128,6 +124,7 @@ np.testing.assert_allclose(model.predict(x, batch_size=8, verbose=0), expected, 
 np.testing.assert_allclose(model.predict_on_batch(x[:7]), x[:7] - x[:7].mean(0), rtol=1e-5, atol=1e-6)
 print("as on one device")
 """
+)
 
 
 def test_a_layer_that_compares_examples_predicts_as_on_one_device_though_nothing_was_trained(folder: Path) -> None:

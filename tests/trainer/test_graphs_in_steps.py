@@ -3,13 +3,11 @@
 import re
 from pathlib import Path
 
-from trainer.cluster import ran
+from trainer.cluster import TWO_DEVICES, ran
 
-FUNCTIONS = """
-import contextlib, keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+FUNCTIONS = (
+    TWO_DEVICES
+    + """
 mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope
 x = np.random.default_rng(0).normal(size=(45, 4)).astype("float32")
 y = np.tanh(x[:, :3])
@@ -49,6 +47,7 @@ for eagerly in (False, True):
     pairs = zip(measured(contextlib.nullcontext, eagerly), measured(mirrored, eagerly), strict=True)
     print(f"differs by {max(np.max(np.abs(np.subtract(*pair))) for pair in pairs):.1e}")
 """
+)
 
 
 def test_functions_of_tensorflow_in_a_step_compute_what_one_device_computes(folder: Path) -> None:
@@ -58,11 +57,9 @@ def test_functions_of_tensorflow_in_a_step_compute_what_one_device_computes(fold
     assert max(map(float, differences)) < 5e-6
 
 
-LOOP = """
-import keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+LOOP = (
+    TWO_DEVICES
+    + """
 x = np.random.default_rng(0).normal(size=(24, 5, 4)).astype("float32")
 
 class Cell(keras.layers.SimpleRNNCell):
@@ -79,6 +76,7 @@ with tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope():
     m.compile("sgd", "mse")
 m.fit(x, x[:, 0, :3], verbose=0)
 """
+)
 
 
 def test_a_batch_normalization_in_a_loop_is_refused_in_one_line(folder: Path) -> None:
@@ -88,11 +86,9 @@ def test_a_batch_normalization_in_a_loop_is_refused_in_one_line(folder: Path) ->
     assert len(line.splitlines()) == 1
 
 
-CONDITIONS = """
-import contextlib, keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+CONDITIONS = (
+    TWO_DEVICES
+    + """
 mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope
 x = np.random.default_rng(0).normal(size=(52, 4)).astype("float32")
 y = np.tanh(x[:, :3])
@@ -145,6 +141,7 @@ for kind in (ByHand, IfSmall):
     print(f"{kind.__name__} differs by {max(np.max(np.abs(np.subtract(*pair))) for pair in pairs):.1e}")
 measured(ByExample, mirrored)
 """
+)
 
 
 def test_weights_are_updated_in_a_condition_that_is_the_same_on_all_replicas_alone(folder: Path) -> None:

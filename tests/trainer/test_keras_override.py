@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import DEADLINE, SOURCE, Job, inherited, ran
+from trainer.cluster import DEADLINE, SOURCE, TWO_DEVICES, Job, inherited, ran
 from trainer.outcome import largest_difference, points
 from trainer.parity_scripts import SERVED, TOLERANCE
 
@@ -99,21 +99,26 @@ def test_a_backup_that_only_the_leader_finds_ends_all_tasks_with_one_line(folder
     }
 
 
-def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path) -> None:
-    arguments = [f"--script={HERE / 'scripts' / 'replicas.py'}", "--", *FITTED, *REFUSED]
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path, part: int) -> None:
+    fitted = FITTED[part::3]
+    arguments = [f"--script={HERE / 'scripts' / 'replicas.py'}", "--", *fitted]
     log = ran(folder, arguments=arguments, imported=True)["worker-0"].log
     differences = {case: float(value) for case, value in re.findall(r"^(\w+:\w+) (\d\.\de-\d+)$", log, re.M)}
-    assert sorted(differences) == sorted(FITTED)
+    assert sorted(differences) == sorted(fitted)
     assert max(differences.values()) < 5e-6, differences
+
+
+def test_a_step_whose_losses_replicas_cannot_divide_is_refused_by_its_name(folder: Path) -> None:
+    arguments = [f"--script={HERE / 'scripts' / 'replicas.py'}", "--", *REFUSED]
+    log = ran(folder, arguments=arguments, imported=True)["worker-0"].log
     lines = dict(re.findall(r"^(\w+:\w+) fit (?:and evaluate )?with 2 replicas: (.*)$", log, re.M))
     assert {case for case, line in lines.items() if line.startswith(REFUSED[case])} == set(REFUSED)
 
 
-LATER = """
-import keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+LATER = (
+    TWO_DEVICES
+    + """
 
 def of_the_large(y, p):
     large = tf.cast(y > 1000.0, p.dtype)
@@ -130,6 +135,7 @@ with tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope():
     model.compile("sgd", of_the_large)
 model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(8), epochs=2, verbose=0)
 """
+)
 
 
 def test_a_loss_that_first_leaves_examples_out_at_a_later_step_ends_the_training(folder: Path) -> None:
@@ -460,11 +466,9 @@ def test_callbacks_and_gradients_in_a_loop_of_ones_own_are_those_of_keras_and_te
     assert "seen [0, 1]" in log
 
 
-NUMBERS = """
-import keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+NUMBERS = (
+    TWO_DEVICES
+    + """
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
     model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
@@ -476,6 +480,7 @@ class Say(keras.callbacks.Callback):
 
 model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=4, verbose=0, callbacks=[Say()])
 """
+)
 
 
 def test_a_callback_gets_the_numbers_that_an_optimizer_has_on_all_replicas(folder: Path) -> None:

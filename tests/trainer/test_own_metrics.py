@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import ran
+from trainer.cluster import TWO_DEVICES, ran
 
-BEGIN = """
-import contextlib, keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+BEGIN = (
+    TWO_DEVICES
+    + """
 mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope
 # The last batch has one example.
 x = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
@@ -42,6 +40,7 @@ class Step(keras.Sequential):
         x, y = data
         return self.measured(y, self(x), 1.0)
 """
+)
 COMPARED = """
 def fitted(scope, make):
     keras.utils.set_random_seed(0)

@@ -6,13 +6,11 @@ What `fit` and `--model` do with them is in `adversaries/found.py`.
 import re
 from pathlib import Path
 
-from trainer.cluster import ran
+from trainer.cluster import TWO_DEVICES, ran
 
-POSITIONS = """
-import contextlib, keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+POSITIONS = (
+    TWO_DEVICES
+    + """
 
 class Positions(keras.layers.Layer):
     def build(self, shape):
@@ -47,6 +45,7 @@ one = trained(tf.distribute.OneDeviceStrategy("CPU:0"))
 two = trained(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
 print("largest difference", max(float(abs(a - b).max()) for a, b in zip(one, two)))
 """
+)
 
 
 def test_rows_that_all_replicas_have_are_summed_before_an_optimizer_of_a_loop_squares_them(folder: Path) -> None:

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import ran
+from trainer.cluster import TWO_DEVICES, ran
 
-SCRIPT = """
-import contextlib, keras, numpy as np, tensorflow as tf
-
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+SCRIPT = (
+    TWO_DEVICES
+    + """
 mirrored = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope
 x = np.random.default_rng(0).normal(size=(45, 4)).astype("float32")
 y = np.tanh(x[:, :3])
@@ -77,6 +75,7 @@ for kind, compiled in (
         off = np.max(np.abs(np.subtract(plain[name], adapted[name])) / np.maximum(1, np.abs(plain[name])))
         print(f"{kind.__name__}:{name} differs by {off:.1e}")
 """
+)
 
 
 def test_numbers_of_all_kinds_are_those_of_one_device(folder: Path) -> None:
