@@ -65,7 +65,7 @@ def _specs(serve: Any) -> Mapping[str, Any]:
 def _described(specs: Mapping[str, Any]) -> str:
     """`float32 [1, 8, 8, 1]`, or each of several inputs after its name."""
     texts = {name: f"{spec.dtype.name} {spec.shape.as_list()}" for name, spec in specs.items()}
-    return texts[INPUT] if list(texts) == [INPUT] else ", ".join(f"{name} {text}" for name, text in texts.items())
+    return texts[INPUT] if list(texts) == [INPUT] else ", ".join(f"{name} {texts[name]}" for name in sorted(texts))
 
 
 def _why(text: str) -> str:
