@@ -324,6 +324,33 @@ def test_a_tflite_model_takes_each_of_several_inputs_by_its_name(tmp_path: Path,
     np.testing.assert_allclose(lite(**given)["outputs"], wanted, rtol=1e-5)
 
 
+def test_inputs_that_no_argument_can_be_called_are_served_by_names_that_can(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.export.saved_model import Serving, save
+
+    names = {
+        "hours-per-week": "hours_per_week_2", "hours_per_week": "hours_per_week", "hours per week": "hours_per_week_1",
+        "1st": "arg_1st", "class": "arg_class", "self": "arg_self", "_id": "arg__id", "größe": "gr__e", "Age": "Age",
+        "age": "age_1",
+    }  # fmt: skip
+    spec = dict.fromkeys(names, tf.TensorSpec((None, 1), tf.float32)) | {
+        "pair": (tf.TensorSpec((None, 1), tf.float32), tf.TensorSpec((None, 1), tf.float32))
+    }
+    names |= {"pair": "pair_0"}
+
+    class Named(tf.Module):
+        def __call__(self, inputs: dict[str, Any], training: bool = False) -> dict[str, Any]:
+            first = {name: inputs["pair"][0] if name == "pair" else inputs[name] for name in names}
+            return {f"of {number}": first[name] for number, name in enumerate(names)}
+
+    path = save(Named(), Serving(answer=lambda outputs: outputs), spec, tmp_path, job="named")
+    served = tf.saved_model.load(str(path)).signatures["serving_default"]
+    given = {name: tf.constant([[float(number)]]) for number, name in enumerate([*names.values(), "pair_1"])}
+    answer = served(**given)
+    assert [int(answer[f"of {number}"][0, 0]) for number in range(len(names))] == list(range(len(names)))
+
+
 def test_a_tflite_model_of_several_inputs_that_takes_one_example_names_each(tmp_path: Path) -> None:
     import keras
     import tensorflow as tf

@@ -1,7 +1,10 @@
 """The trained model as a SavedModel, laid out as TensorFlow Serving expects it. Imports TensorFlow."""
 
-from collections.abc import Callable, Mapping
+import keyword
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +43,14 @@ class Serving:
 
 
 def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> Any:
-    """A function of batches of the spec: `inputs`, or each of several inputs by its name.
+    """A function of batches of the spec, whose inputs have the names of `_input_names`.
 
     Ragged inputs come as a batch of one example: in a larger one, shorter rows would be padded, and the padding counts.
     """
     flat = tf.nest.flatten(spec)
     if any(isinstance(one, tf.RaggedTensorSpec) for one in flat):
         batch = 1
-    names = [INPUT] if flat == [spec] else list(spec) if isinstance(spec, Mapping) else None
-    if names is None:
-        names = [f"{INPUT}_{place}" for place in range(len(flat))]
-    elif isinstance(spec, Mapping):
-        # As TensorFlow flattens them.
-        names = sorted(names)
+    names = _input_names(spec)
 
     @tf.function(autograph=False)
     def serve(**inputs: Any) -> Any:
@@ -65,6 +63,38 @@ def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> An
             for name, one in zip(names, flat, strict=True)
         }
     )
+
+
+def _input_names(spec: Any) -> Sequence[str]:
+    """What a signature calls the inputs, as TensorFlow flattens them: `inputs`, or each of several by its name.
+
+    A SavedModel takes no other names than those of arguments, so in another one, such as `hours-per-week`, signs become
+    underscores.
+    """
+    flat = tf.nest.flatten(spec)
+    if flat == [spec]:
+        return [INPUT]
+    if not isinstance(spec, Mapping):
+        return [f"{INPUT}_{place}" for place in range(len(flat))]
+    wanted: list[str] = []
+    for name in sorted(spec):
+        parts = tf.nest.flatten(spec[name])
+        wanted += [str(name)] if parts == [spec[name]] else [f"{name}_{place}" for place in range(len(parts))]
+    names: dict[int, str] = {}
+    # Those that stay as they are come first. TensorFlow takes no two that differ in capitals alone.
+    for place in sorted(range(len(wanted)), key=lambda place: _as_argument(wanted[place]) != wanted[place]):
+        name, taken = _as_argument(wanted[place]), {one.lower() for one in names.values()}
+        free = (
+            each for each in chain([name], (f"{name}_{number}" for number in count(1))) if each.lower() not in taken
+        )
+        names[place] = next(free)
+    return [names[place] for place in range(len(wanted))]
+
+
+def _as_argument(name: str) -> str:
+    """A name for an argument of a function of TensorFlow's, which does not take `self`."""
+    found = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return found if found[:1].isalpha() and not keyword.iskeyword(found) and found != "self" else f"arg_{found}"
 
 
 def _as_trained(tensor: Any, spec: Any) -> Any:
