@@ -172,8 +172,9 @@ def test_an_error_shows_the_frames_of_the_script_and_is_one(folder: Path) -> Non
     assert job["worker-0"].last_words == "train.py:2: KeyError: 'weights'"
 
 
-def test_a_script_that_ends_with_words_has_failed(folder: Path) -> None:
-    job = ran(folder, code=1, script="raise SystemExit('no data')\n")
+@pytest.mark.parametrize("said", ["'no data'", "OSError('no data')"])
+def test_a_script_that_ends_with_words_or_an_error_has_failed_and_says_so(folder: Path, said: str) -> None:
+    job = ran(folder, code=1, script=f"raise SystemExit({said})\n")
     assert job["worker-0"].log.endswith("no data\n")
 
 

@@ -155,9 +155,9 @@ def leave_as(call: Callable[[], object]) -> NoReturn:
     try:
         call()
     except SystemExit as left:
-        if isinstance(left.code, str):
-            print(left.code, file=sys.stderr)
         code = left.code if isinstance(left.code, int) else int(left.code is not None)
+        if code and not isinstance(left.code, int):  # a text, or the error itself
+            print(left.code, file=sys.stderr)
     except BaseException:  # noqa: BLE001  # as Python's own top level does
         traceback.print_exc()
         code = 1
