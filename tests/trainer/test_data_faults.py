@@ -210,6 +210,18 @@ def test_hidden_directories_are_no_classes_and_what_is_left_out_is_shown(tmp_pat
     assert refusal(data).endswith(f"{data}/more.png is next to the directories of the classes; put it into one")
 
 
+def test_a_directory_in_that_of_a_class_is_no_class_of_its_own(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", "images")
+    (data / "odd" / "extra").mkdir()
+    next(data.glob("odd/*.png")).rename(data / "odd" / "extra" / "one.png")
+    wanted = (
+        f"{data}/odd/extra is in the directory of another class, {data}/odd; move its files up, or the directory out"
+    )
+    assert refusal(data) == f"--data-dir={data}: {wanted}"
+    (data / "odd" / "extra").rename(data / "odd" / "odd")
+    assert opened(data).classes == CLASSES
+
+
 @pytest.mark.parametrize(
     ("form", "holds", "task"),
     [

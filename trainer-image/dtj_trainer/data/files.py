@@ -123,7 +123,7 @@ def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
     """The names of the directories that the files are in, in order: the classes.
 
     Raises:
-        UsageError: there are files next to the directories, or there is only one class.
+        UsageError: there are files next to the directories, or one of these is in another, or there is only one class.
     """
     classes = tuple(sorted({directory_of(path) for path in found.paths}))
     if len(classes) < 2:
@@ -134,6 +134,15 @@ def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
         raise UsageError(
             f"{option}={found.where}: {beside[0]} is next to the directories of the classes; put it into one"
         )
+    folders = {path.rpartition("/")[0] for path in found.paths}
+    for folder in sorted(folders):
+        above = folder
+        while above := above.rpartition("/")[0]:
+            if above in folders and _name(above) != _name(folder):
+                raise UsageError(
+                    f"{option}={found.where}: {folder} is in the directory of another class, {above}; move its files "
+                    "up, or the directory out"
+                )
     for path, other in found.same:
         if directory_of(path) != directory_of(other):
             raise UsageError(
@@ -155,7 +164,11 @@ def check_classes(paths: Iterable[str], classes: Sequence[str], where: str) -> N
 
 def directory_of(path: str) -> str:
     """The name of the directory that a file is in."""
-    return path.rpartition("/")[0].rpartition("/")[2]
+    return _name(path.rpartition("/")[0])
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _listed(where: str) -> Iterator[tuple[str, str]]:
