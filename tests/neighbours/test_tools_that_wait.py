@@ -23,7 +23,12 @@ from testbed import binaries
 
 PAGE = ROOT / "docs" / "tools.md"
 
-DONE = {"it is complete", "it is complete and its pods are deleted", "it is being deleted"}
+DONE = {
+    "it is complete",
+    "it is complete and its pods are deleted",
+    "it was changed after its end",
+    "it is being deleted",
+}
 FAILED = {"it has failed"}
 OF_ARGO_CD = dict.fromkeys(EXPECTED, "Progressing") | {
     **dict.fromkeys(DONE, "Healthy"),

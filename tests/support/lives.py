@@ -25,6 +25,7 @@ EXPECTED = {
     "its outcome is recorded, and pods stop": "InProgress",
     "it is complete": "Current",
     "it is complete and its pods are deleted": "Current",
+    "it was changed after its end": "Current",
     "it will fail, and pods stop": "InProgress",
     "it has failed": "Failed",
     "it is being suspended": "InProgress",
@@ -77,6 +78,8 @@ def _succeeds() -> Iterator[tuple[str, JsonObject]]:
     world.settle()
     yield "it is complete and its pods are deleted", _body(world)
     body = _body(world)
+    world.becomes(job(runPolicy={"ttlSecondsAfterFinished": 600}))
+    yield "it was changed after its end", _body(world)
     metadata = object_at(body, "metadata")
     yield "it is being deleted", {**body, "metadata": {**metadata, "deletionTimestamp": "2026-01-02T04:00:00Z"}}
 

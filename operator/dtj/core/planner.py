@@ -24,6 +24,7 @@ from dtj.core.policies import (
     deadlines,
     elastic,
     elastic_members,
+    finish,
     goodput,
     invalid,
     job_service,
@@ -111,6 +112,8 @@ WHILE_RUNNING: Final[tuple[Policy, ...]] = (
 """Policies of a job that may run. The next deadline is awaited, whichever of them decides."""
 
 FINISHED: Final[tuple[Policy, ...]] = (
+    # Tools that wait go by the generation that the status describes.
+    finish.notice_change,
     # The PodGroup or Workload of a job that ended before this process began may still be there.
     admission.find_after_the_end,
     # Pods may still have to be stopped; only then does the time to live count.

@@ -50,6 +50,23 @@ def test_an_end_is_final(phase: Phase, event: str) -> None:
     assert world.step() == ()
 
 
+@pytest.mark.parametrize("generation", [1, 3], ids=["restored from a backup", "changed"])
+def test_a_status_of_a_job_that_has_ended_describes_the_job_as_it_is_now(generation: int) -> None:
+    """Else kstatus finds it in progress for ever, and so do Flux and Argo CD."""
+    world = running()
+    world.job = replace(world.job, generation=2)
+    world.settle()
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    world.settle_deletions()
+    before = world.job.status
+    world.job = replace(world.job, generation=generation)
+    world.settle()
+    after = world.job.status
+    assert {after.observed_generation, *(each.observed_generation for each in after.conditions)} == {generation}
+    unchanged = [each.model_copy(update={"observed_generation": 2}) for each in after.conditions]
+    assert before == after.model_copy(update={"observed_generation": 2, "conditions": tuple(unchanged)})
+
+
 @pytest.mark.parametrize(("pods_run", "word"), [(1, "Starting"), (2, "Running")])
 def test_while_its_pods_stop_a_job_that_fails_is_what_it_was_before(pods_run: int, word: str) -> None:
     world = World(job(runPolicy={**NO_RETRY, "startDeadlineSeconds": 600})).settle()

@@ -54,6 +54,20 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
     return _end(context, outcome, hanging=holding)
 
 
+def notice_change(context: JobContext) -> Decision | None:
+    """Record that a change of a job that has ended is known, such as another time to live: to kstatus a status of
+    another generation is one that is still being worked on."""
+    job, status = context.job, context.job.status
+    if status.observed_generation <= 0 or status.observed_generation == job.generation:
+        return None  # the first is one that Kubeflow's operator has written
+    ours = {"observed_generation": job.generation}
+    noticed = tuple(
+        each.model_copy(update=ours) if each.type in Condition.__members__.values() else each
+        for each in status.conditions
+    )
+    return Decision.write(status.model_copy(update={**ours, "conditions": noticed})).then(RequeueAfter(0.0))
+
+
 def _stop(
     context: JobContext,
     outcome: Success | Failure,
