@@ -35,6 +35,11 @@ SHOWN_WITHIN: Final = 20.0
 """Seconds after which the API of a scheduler counts as one that fails: all jobs that ask wait for it until then."""
 
 
+REMOVED_AFTER: Final = 300.0
+"""Seconds for which an API that was served is missing before its scheduler counts as removed. A CRD that is being
+replaced is missing for moments."""
+
+
 _BY_RESOURCE: Final = {resource_of(api): api for api in APIS}
 
 
@@ -71,6 +76,8 @@ class Gangs:
         self._fresh_until = 0.0
         self._new: asyncio.Queue[Informer[Any, Any]] = asyncio.Queue()
         self._informers: dict[GangApi, list[Informer[Any, Any]]] = {}
+        self._missing_since: dict[GangApi, float] = {}
+        """Since when the APIs are not served that were."""
 
     async def run(self) -> NoReturn:
         """Keep the informers going that :meth:`look` finds a need for; until cancelled."""
@@ -83,8 +90,9 @@ class Gangs:
     async def look(self) -> None:
         """Find out which APIs are served, and have the objects of each in the state. Raises ApiError.
 
-        One that is watched counts as served: an API server that starts, or a CRD that is being replaced, lacks it for a
-        moment, and jobs that run must not lose their queue.
+        One that is watched counts as served for a while: an API server that starts, or a CRD that is being replaced,
+        lacks it for a moment, and jobs that run must not lose their queue. One that stays away was removed: the jobs
+        that could do without it must not wait for it.
         """
         async with self._looking:
             known = self._state.gangs_found
@@ -93,7 +101,7 @@ class Gangs:
                 self._state.gangs_found = replace(known, at=self._now())
                 return
             found = await self._gateway.discover(tuple(_BY_RESOURCE))
-            there = [api for api in APIS if self._shows(api) or resource_of(api) in found.served]
+            there = [api for api in APIS if self._is_there(api, served=resource_of(api) in found.served)]
             errors = dict(zip(there, await asyncio.gather(*map(self._show, there)), strict=True))
             self._state.gangs_found = GangsFound(
                 apis=tuple(api for api, error in errors.items() if error is None),
@@ -159,6 +167,13 @@ class Gangs:
                 raise
             return error
         return None
+
+    def _is_there(self, api: GangApi, *, served: bool) -> bool:
+        """Whether an API can be used, or is missing for a moment at most."""
+        if served or not self._shows(api):
+            self._missing_since.pop(api, None)
+            return served
+        return loop_time() - self._missing_since.setdefault(api, loop_time()) < REMOVED_AFTER
 
     def _shows(self, api: GangApi) -> bool:
         return api in self._informers and all(informer.synced.is_set() for informer in self._informers[api])

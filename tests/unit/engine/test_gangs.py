@@ -74,6 +74,27 @@ async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_se
         assert last.gangs.apis == (KUEUE,)
 
 
+@virtual_time
+async def test_a_job_that_names_no_queue_starts_after_kueue_was_removed_and_waits_for_it_when_it_is_back(
+    gateway: FakeGateway,
+) -> None:
+    gateway.installed = {resource_of(KUEUE)}
+    async with harnessed(gateway=gateway) as harness:
+        await harness.take("before")
+        gateway.withdraw(resource_of(KUEUE))
+        gateway.fail("get", LOCAL_QUEUES, NotFound("404 page not found", status=404), times=10**6)
+        harness.submit("removed")
+        await asyncio.sleep(600.0)
+        assert "removed-worker-0" in gateway.names(PODS)
+        gateway.heal()
+        gateway.installed = {resource_of(KUEUE)}
+        gateway.put(LOCAL_QUEUES, {"metadata": {"name": "default", "namespace": "default"}})
+        await asyncio.sleep(60.0)
+        harness.submit("back")
+        await asyncio.sleep(60.0)
+        assert "back-worker-0" not in gateway.names(PODS)
+
+
 BROKEN = Unavailable("conversion webhook failed: connection refused", status=500)
 VOLCANO = next(api for api in APIS if api.gang is Gang.VOLCANO)
 
