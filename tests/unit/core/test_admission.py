@@ -366,6 +366,15 @@ class TestAJobThatGrows:
         scale(story, 5)
         assert (len(story.taken(Create, GangApi)), len(story.taken(Delete, GangApi))) == (2, 1)
 
+    def test_says_what_keeps_its_group_from_being_replaced(self) -> None:
+        story = world(VOLCANO).settle()
+        story.pods.clear()
+        story.gang = replace(story.the_gang, size="another")
+        story.obstacle = "protected"
+        story.step()
+        ready = story.condition(Condition.PODS_READY)
+        assert (ready.reason, ready.message) == (Reason.API_CALL_FAILED, "protected")
+
     def test_waits_for_the_end_of_a_group_that_is_being_deleted(self) -> None:
         """Kubernetes keeps a PodGroup until its pods are gone."""
         story = world(NATIVE).settle()

@@ -6,13 +6,15 @@ import asyncio
 
 import pytest
 
+from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Reason
+from dtj.api.status import JobStatus
 from dtj.core.actions import BestEffort, CreatePod, Delete, DeletePod, Kind, Plan, TellPod
 from dtj.core.observed import Observed
 from dtj.engine.executor import MAX_REFUSALS
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Unavailable
-from dtj.kube.gateway import EVENTS, PODS, SERVICES
+from dtj.kube.gateway import EVENTS, JOBS, PODS, SERVICES
 from support.engine_harness import Harness, harnessed, once, pod_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import virtual_time
@@ -202,3 +204,23 @@ async def test_the_rest_of_a_plan_waits_only_for_the_deletion_of_pods_that_run(p
         await asyncio.sleep(60.0)
         assert ("digits-worker-1" in gateway.names(PODS)) == goes_on
         assert notes(harness) == [f"Pod digits-worker-0: {PROTECTED.message}"]
+
+
+@virtual_time
+async def test_a_job_whose_pods_are_there_says_what_is_refused_and_still_counts_those_that_are_ready(
+    gateway: FakeGateway,
+) -> None:
+    def status() -> JobStatus:
+        return Job.from_object(gateway.body(JOBS, "digits")).status
+
+    gateway.fail("patch", SERVICES, PROTECTED, times=10**6)
+    async with harnessed(gateway=gateway) as harness:
+        await harness.take()
+        gateway.put(SERVICES, {**gateway.body(SERVICES, "digits"), "spec": {"selector": {"not": "ours"}}})
+        await asyncio.sleep(60.0)
+        assert (status().reason, status().ready) == (Reason.API_CALL_FAILED, "0/2")
+        ready: JsonObject = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        for name in gateway.names(PODS):
+            gateway.put(PODS, {**gateway.body(PODS, name), "status": ready})
+        await asyncio.sleep(120.0)
+        assert (status().state, status().ready) == ("Running", "2/2")

@@ -18,6 +18,7 @@ from dtj.core.policies.kueue_queue import ask_why, into_queue, queued_because, t
 from dtj.core.policies.name_collision import report_workload_of_others
 from dtj.core.policies.pods import check_template
 from dtj.core.policies.suspend import SUSPENDED_BY_USER, hold
+from dtj.core.status_update import obstructed
 from dtj.core.validity import Problem
 
 _NO_QUEUE: Final = Problem(
@@ -82,7 +83,7 @@ def adopt(context: JobContext) -> Decision | None:
         return None
     if found.namespace != job.namespace or found.api.gang is not Gang.KUEUE or found.owners is None:
         return None
-    return Decision.of(Update(found.api, found.name, _owned(context, found, found.owners)))
+    return obstructed(context).then(Update(found.api, found.name, _owned(context, found, found.owners)))
 
 
 def _owned(context: JobContext, workload: GangObject, others: tuple[JsonObject, ...]) -> JsonObject:

@@ -60,8 +60,10 @@ def run(context: JobContext) -> Decision:
         *_before_pods(context),
         *creations(context, wanted),
     )
-    # How many replicas the pods of an attempt know of is recorded before the first of them exists.
-    made = recorded.after(*created) if context.current else recorded.then(*created)
+    # How many replicas the pods of an attempt know of is recorded before the first of them exists; and what keeps being
+    # refused, with the pods that are ready all the same, before it is tried again.
+    first_of_all = not context.current or context.observed.obstacle
+    made = recorded.then(*created) if first_of_all else recorded.after(*created)
     changed = recorded.status is not None
     return made.then(
         *clean_pod_policy.delete_outdated(context),
@@ -103,7 +105,8 @@ def _fit_gang(context: JobContext, wanted: list[Replica]) -> Decision | None:
     stale = context.gang_object
     if stale is None or all(map(context.replaced_alone, wanted)):
         return None
-    return Decision.of(*admission.fit(context)) if stale.terminating or stale.size != context.gang_size else None
+    fits = not stale.terminating and stale.size == context.gang_size
+    return None if fits else obstructed(context).then(*admission.fit(context))
 
 
 def _status(context: JobContext, wanted: list[Replica]) -> JobStatus:
