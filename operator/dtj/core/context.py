@@ -35,7 +35,7 @@ from dtj.core.replicas import (
     replicas,
     training_replicas,
 )
-from dtj.core.status import is_ready, recorded_completions, recorded_replacements, true_since
+from dtj.core.status import is_over, is_ready, recorded_completions, recorded_replacements, true_since
 from dtj.core.validity import Problem, problems
 
 REJECTION_TTL: Final = timedelta(seconds=60)
@@ -313,7 +313,7 @@ class JobContext:
         verdict = self.observed.verdict
         if verdict is None or verdict.generation != self.job.generation:
             return None
-        return None if verdict.errors and self.now >= verdict.at + REJECTION_TTL else verdict
+        return None if verdict.errors and is_over(verdict.at, REJECTION_TTL, self.now) else verdict
 
     @property
     def platform(self) -> Platform:

@@ -12,6 +12,7 @@ from dtj.api.spec import JobSpec, Role, as_role
 from dtj.api.status import JobStatus, ReplicaStatus
 from dtj.core.messages import WAITING_IN_QUEUE
 from dtj.core.observed import Phase, Pod
+from dtj.core.outcome import CLOCKS_DIFFER
 from dtj.core.replicas import Replica, format_indexes, parse_indexes
 
 
@@ -40,6 +41,12 @@ def time_after(begin: datetime | None, seconds: int | None) -> datetime | None:
         return begin + timedelta(seconds=seconds)
     except OverflowError:
         return None
+
+
+def is_over(began: datetime, lasts: timedelta, now: datetime) -> bool:
+    """Whether a time is over that began at a moment of our own clock; also where that lies ahead: the clock was set
+    back, and nobody knows."""
+    return not -CLOCKS_DIFFER <= now - began < lasts
 
 
 def recorded_completions(status: JobStatus) -> frozenset[Replica]:

@@ -16,6 +16,7 @@ from dtj.core.status import (
     differs_only_in_counts,
     differs_only_in_words,
     is_first_explanation,
+    is_over,
     ready_text,
     replica_statuses,
 )
@@ -72,7 +73,7 @@ def write(context: JobContext, base: JobStatus, desired: DesiredConditions) -> D
     may_wait = differs_only_in_counts(before, status) and not is_first_explanation(before, status)
     if written is not None and may_wait:
         words = differs_only_in_words(before, status)
-        due = written + (WORDS_UPDATE_INTERVAL if words else COUNT_UPDATE_INTERVAL)
-        if context.now < due:
-            return Decision.of(RequeueAfter((due - context.now).total_seconds()))
+        interval = WORDS_UPDATE_INTERVAL if words else COUNT_UPDATE_INTERVAL
+        if not is_over(written, interval, context.now):
+            return Decision.of(RequeueAfter(context.seconds_until(written + interval)))
     return Decision.write(status)

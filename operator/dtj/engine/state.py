@@ -7,7 +7,7 @@ job's status.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from dtj.api.job import Job
@@ -246,7 +246,7 @@ class ClusterState:
 
     def learn_cluster_queue(self, name: str, found: ClusterQueue) -> None:
         """What a ClusterQueue says, for all jobs. What no job has asked again is forgotten: those that wait do it."""
-        oldest = found.at - timedelta(seconds=2 * READ_TTL)
+        oldest = found.at - 2 * READ_TTL
         fresh = {other: one for other, one in self.cluster_queues.items() if one.at > oldest}
         self.cluster_queues = {**fresh, name: found}
 

@@ -43,6 +43,13 @@ def test_a_rejected_template_is_asked_about_again() -> None:
     assert not world.is_true(Condition.INVALID)
 
 
+def test_a_rejected_template_is_asked_about_again_after_the_clock_was_set_back() -> None:
+    world = World(job(), template_errors=("worker: a policy refuses it",)).settle()
+    world.template_errors = ()
+    world.wait(-3600)
+    assert world.pods
+
+
 def test_a_template_that_is_rejected_once_the_job_runs_does_not_make_it_invalid() -> None:
     world = World(job(roles={"worker": 2})).settle()
     world.verdict = None

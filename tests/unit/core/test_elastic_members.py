@@ -156,6 +156,15 @@ def test_a_worker_whose_node_is_silent_is_given_up_before_anybody_deletes_its_po
     assert world.uids() == before
 
 
+def test_a_worker_is_given_up_in_time_although_the_clock_is_set_back_meanwhile() -> None:
+    world = trains(elastic(3))
+    name = "digits-worker-1"
+    world.pods[name] = replace(world.pods[name], ready=False)
+    world.settle()
+    world.wait(-3600)
+    assert world.members() == {"worker": "0,2"}
+
+
 def test_no_worker_is_given_up_if_too_few_would_stay() -> None:
     world = trains(elastic(3, least=3))
     world.loses("worker-1")

@@ -56,7 +56,8 @@ def test_a_job_with_spares_is_refused_in_the_default_queue() -> None:
     )
 
 
-def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() -> None:
+@pytest.mark.parametrize("seconds", [61, -3600], ids=["in a minute", "after the clock was set back"])
+def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one(seconds: int) -> None:
     story = world(has_default_queue=False, scheduling={"gang": "Kueue"})
     assert not story.pods
     assert message_of(story) == (
@@ -64,7 +65,7 @@ def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() 
         "default"
     )
     story.has_default_queue = True
-    story.wait(61)
+    story.wait(seconds)
     assert queue_of_workload(story) == "default"
 
 

@@ -58,6 +58,14 @@ class TestInTheStatus:
             world.hears("worker-0", step=second, examplesPerSecond=second * 1.5)
         assert 9 <= len(world.taken(PatchStatus)) - before <= 11
 
+    def test_it_is_written_although_the_clock_was_set_back(self) -> None:
+        world = running()
+        world.hears("worker-0", step=1)
+        world.advance(-3600)
+        world.hears("worker-0", step=2)
+        assert world.job.status.progress is not None
+        assert world.job.status.progress.step == 2
+
     @pytest.mark.parametrize(
         ("reported", "text"),
         [({"step": 6, "percent": 24}, "24%"), ({"step": 1200}, "step 1200"), ({"phase": "Building"}, "building")],

@@ -6,12 +6,13 @@ Also when the APIs are looked for again; :mod:`dtj.core.policies.admission` asks
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from dtj.api.names import Reason
 from dtj.api.spec import Gang, Scheduling
 from dtj.core.observed import GangApi, GangsFound
+from dtj.core.status import is_over
 from dtj.core.validity import Problem
 
 APIS: Final = (
@@ -22,7 +23,7 @@ APIS: Final = (
 )
 """The APIs that are known, one of each scheduler."""
 
-LOOK_AGAIN_SECONDS: Final = 60.0
+LOOK_AGAIN: Final = timedelta(seconds=60)
 """How often it is asked whether a scheduler that a job names has been installed."""
 
 _PRIORITY_CLASSES: Final = "scheduling.k8s.io/v1"
@@ -112,4 +113,4 @@ def _group(version: str) -> str:
 
 def looked_long_ago(found: GangsFound, now: datetime) -> bool:
     """Whether it is time to ask again what is installed."""
-    return (now - found.at).total_seconds() >= LOOK_AGAIN_SECONDS
+    return is_over(found.at, LOOK_AGAIN, now)

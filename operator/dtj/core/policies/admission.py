@@ -73,7 +73,7 @@ def fit(context: JobContext) -> tuple[Action, ...]:
 
 def look_again(context: JobContext) -> tuple[RequeueAfter, ...]:
     """A scheduler may be installed or repaired at any time, and no event reports that."""
-    return (RequeueAfter(discovery.LOOK_AGAIN_SECONDS),) if _waits(context) else ()
+    return (RequeueAfter(discovery.LOOK_AGAIN.total_seconds()),) if _waits(context) else ()
 
 
 def _waits(context: JobContext) -> bool:
@@ -151,7 +151,7 @@ def after_the_end(context: JobContext) -> tuple[Action, ...]:
     its API away, or an administrator the right to it."""
     if not context.job.status.terminal or clean_pod_policy.to_stop(context):
         return ()
-    again = (RequeueAfter(discovery.LOOK_AGAIN_SECONDS),) if _is_cut_off(context) else ()
+    again = (RequeueAfter(discovery.LOOK_AGAIN.total_seconds()),) if _is_cut_off(context) else ()
     return (*map(BestEffort, end(context)), *again)
 
 

@@ -63,7 +63,7 @@ def seconds_until_known(context: JobContext) -> float:
     since = true_since(context.job.status, Condition.PODS_READY)
     if (reported is not None and reported.reported) or not can_be_asked or since is None:
         return 0.0
-    return context.seconds_until(since + FIRST_WORD)
+    return context.seconds_until(_in_time(context, since, FIRST_WORD))
 
 
 def spec_for_restarts(context: JobContext) -> JobSpec:
@@ -186,7 +186,7 @@ def _text(context: JobContext) -> str:
 def _again_at(context: JobContext) -> datetime:
     """When to tell pods a second time: they were told at once after the status was written."""
     written = context.observed.status_written_at
-    return written + AGAIN_AFTER if written is not None else context.now
+    return _in_time(context, written, AGAIN_AFTER) if written is not None else context.now
 
 
 def lost(context: JobContext) -> dict[Replica, datetime | None]:
@@ -220,7 +220,13 @@ def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
     for replica in sorted(_unready(context)):
         since = restart_wait.restart_due(context, replica) or _unready_since(context)
         if since is not None:
-            yield replica, since + timedelta(seconds=elastic.shrink_after_seconds)
+            yield replica, _in_time(context, since, timedelta(seconds=elastic.shrink_after_seconds))
+
+
+def _in_time(context: JobContext, since: datetime, wait: timedelta) -> datetime:
+    """When a wait is over; now, if it began further ahead than it can: the clock was set back."""
+    most = wait + restart_wait.LONGEST_BACKOFF
+    return restart_wait.at_most_later(since + wait, most, context.now) or context.now
 
 
 def _unready(context: JobContext) -> frozenset[Replica]:

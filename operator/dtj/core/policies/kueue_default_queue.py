@@ -11,9 +11,10 @@ from dtj.api.kueue import leaves_queue_open
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Decision, LookForGangs, ReadDefaultQueue, RequeueAfter
-from dtj.core.admission.discovery import LOOK_AGAIN_SECONDS, looked_long_ago, served
+from dtj.core.admission.discovery import LOOK_AGAIN, looked_long_ago, served
 from dtj.core.admission.workloads import DEFAULT_QUEUE
 from dtj.core.context import JobContext
+from dtj.core.status import is_over
 from dtj.core.status_update import obstructed
 from dtj.core.validity import Problem
 
@@ -31,7 +32,7 @@ def choose(context: JobContext) -> Decision | None:
     if not has_kueue or _runs_without(context):
         return None
     known = context.observed.default_queue
-    if known is None or (context.now - known.at).total_seconds() >= LOOK_AGAIN_SECONDS:
+    if known is None or is_over(known.at, LOOK_AGAIN, context.now):
         return obstructed(context).then(ReadDefaultQueue())
     return _record(context, DEFAULT_QUEUE) if known.found else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from dtj.api.json import JsonObject
@@ -20,10 +21,11 @@ from dtj.core.policies.kueue_workload_status import fits
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.pods import check_template
 from dtj.core.policies.suspend import stop_all
+from dtj.core.status import is_over
 from dtj.core.status_update import counted, obstructed, write
 
-READ_TTL: Final = 60.0
-"""Seconds for which holds what a ResourceFlavor or a ClusterQueue said. Who needs it asks then again."""
+READ_TTL: Final = timedelta(seconds=60)
+"""For how long holds what a ResourceFlavor or a ClusterQueue said. Who needs it asks then again."""
 
 _OTHER_PODS: Final = "the Workload asks for other pods than the job needs by now: all stop, and the job waits again"
 
@@ -73,7 +75,7 @@ def ask_why(context: JobContext) -> Decision | None:
     """Kueue says of a ClusterQueue that it is inactive; the queue itself says why."""
     name = context.inactive_queue
     known = context.observed.cluster_queues.get(name)
-    if not name or (known is not None and (context.now - known.at).total_seconds() < READ_TTL):
+    if not name or (known is not None and not is_over(known.at, READ_TTL, context.now)):
         return None
     return Decision.of(ReadClusterQueue(name))
 
@@ -82,7 +84,7 @@ def into_queue(context: JobContext, api: GangApi, *, same: bool) -> tuple[Action
     """With no pod left: make the Workload, or replace one that does not fit (``same`` is whether it does). Its quota is
     given back next to that. What keeps a ClusterQueue inactive may change, and no event reports that.
     """
-    again = (RequeueAfter(READ_TTL),) if context.inactive_queue else ()
+    again = (RequeueAfter(READ_TTL.total_seconds()),) if context.inactive_queue else ()
     return (*_have_workload(context, api, same=same), *again)
 
 
@@ -139,4 +141,4 @@ def _learn_flavors(context: JobContext, workload: GangObject) -> Decision | None
 
 def _is_outdated(context: JobContext, flavor: Flavor) -> bool:
     """Whether it was read long ago."""
-    return flavor.read_at is not None and (context.now - flavor.read_at).total_seconds() >= READ_TTL
+    return flavor.read_at is not None and is_over(flavor.read_at, READ_TTL, context.now)
