@@ -41,6 +41,10 @@ class TestPods:
         assert (dig(config, "task", "type"), [*object_at(config, "cluster")]) == ("master", ["master", "worker"])
         assert dig(world.manifests["mnist-master-0"], "metadata", "labels", Label.REPLICA_TYPE) == "master"
 
+    def test_a_master_is_counted_as_one(self) -> None:
+        world = running_tfjob({"MASTER": 1, "Worker": 1})
+        assert {*object_at(world.job.raw_status, "replicaStatuses")} == {"Master", "Worker"}
+
     def test_get_nothing_that_their_template_does_not_ask_for(self) -> None:
         world = running_tfjob()
         spec = object_at(world.manifests["mnist-worker-0"], "spec")

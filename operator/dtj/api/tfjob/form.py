@@ -87,7 +87,7 @@ class TFJobForm(Form):
         return status.recorded(status_)
 
     def stored(self, namespace: str, name: str, before: JsonObject, record: JobStatus) -> JsonObject:
-        return status.projected(namespace, name, before, record)
+        return status.projected(namespace, name, before, record, chief=self.chief)
 
 
 TFJOB: Final = TFJobForm()

@@ -23,7 +23,7 @@ from dtj.api.tfjob.names import KIND, RECORD, Condition
 
 FIELDS: Final = frozenset((RECORD, "conditions", "replicaStatuses", "startTime", "completionTime", "lastReconcileTime"))
 
-_ROLES: Final = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
+_ROLES: Final = {"worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 
 
 def recorded(status: JsonObject) -> JobStatus:
@@ -54,15 +54,17 @@ def _adopted(status: JsonObject) -> JobStatus:
     return JobStatus(attempt=1, start_time=start) if start and not suspended else JobStatus()
 
 
-def projected(namespace: str, name: str, before: JsonObject, record: JobStatus) -> JsonObject:
-    """The status of a TFJob with this record, in place of the stored status ``before``."""
+def projected(namespace: str, name: str, before: JsonObject, record: JobStatus, *, chief: str) -> JsonObject:
+    """The status of a TFJob with this record, in place of the stored status ``before``. ``chief`` is the task type of
+    its chief."""
     # A suspended job keeps the time of its last start until it starts again.
     start = record.start_time or text(before.get("startTime"))
     times = {"startTime": start, "completionTime": record.completion_time}
     moment = max((condition.last_transition_time for condition in record.conditions), default="")
     succeeded = record.is_true(dtj_names.Condition.COMPLETE)
+    roles = {**_ROLES, "chief": chief.capitalize()}
     counts: JsonObject = {
-        _ROLES.get(role, role): _counts(count, succeeded=succeeded) for role, count in record.replica_statuses.items()
+        roles.get(role, role): _counts(count, succeeded=succeeded) for role, count in record.replica_statuses.items()
     }
     return {
         RECORD: record.to_object(),
