@@ -59,3 +59,8 @@ def tf_config(world: World, pod: str) -> JsonObject | None:
 def conditions(world: World) -> dict[str, str]:
     """What is true and what is not, in the order of the list."""
     return {text(c["type"]): text(c["status"]) for c in objects(world.job.raw_status.get("conditions"))}
+
+
+def last_condition(world: World) -> JsonObject:
+    """The one that holds."""
+    return objects(world.job.raw_status.get("conditions"))[-1]

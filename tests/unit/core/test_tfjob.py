@@ -1,4 +1,4 @@
-"""A TFJob of Kubeflow as the planner runs it: pods, Services, TF_CONFIG, restarts, and the status that others read."""
+"""A TFJob of Kubeflow as the planner runs it: pods, Services, TF_CONFIG, restarts and the end."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ from dtj.core.admission.discovery import APIS
 from dtj.core.context import JobContext
 from dtj.core.observed import Phase
 from support.planned import called
-from support.played_tfjobs import change, conditions, container_of, running_tfjob, tf_config, tfjob, world_of
+from support.played_tfjobs import (
+    change,
+    conditions,
+    container_of,
+    last_condition,
+    running_tfjob,
+    tf_config,
+    tfjob,
+    world_of,
+)
 from support.pod_environment import environment_of
 from world import World
-
-
-def last(world: World) -> JsonObject:
-    return objects(world.job.raw_status.get("conditions"))[-1]
 
 
 class TestPods:
@@ -195,72 +200,6 @@ class TestRestarts:
         assert sorted(world.pods) == ["mnist-worker-0-r1", "mnist-worker-1-r1", "mnist-worker-2-r1"]
 
 
-class TestTheStatus:
-    def test_of_a_life_is_what_the_sdk_and_kueue_read(self) -> None:
-        world = world_of(tfjob()).settle()
-        assert conditions(world) == {"Created": "True"}
-        assert last(world)["message"] == "TFJob mnist is created."
-        world.all_run()
-        assert conditions(world) == {"Created": "True", "Running": "True"}
-        assert dig(world.job.raw_status, "replicaStatuses") == {"Worker": {"active": 2, "succeeded": 0, "failed": 0}}
-        world.sees("worker-0", Phase.SUCCEEDED)
-        assert conditions(world) == {"Created": "True", "Running": "False", "Succeeded": "True"}
-        assert (last(world)["reason"], last(world)["message"]) == (
-            "TFJobSucceeded",
-            "TFJob default/mnist successfully completed.",
-        )
-        assert text(world.job.raw_status.get("completionTime"))
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {"active": 0, "succeeded": 2, "failed": 0}
-
-    def test_counts_what_runs_and_what_is_done_before_all_have_started(self) -> None:
-        world = world_of(tfjob({"Worker": 3}, successPolicy="AllWorkers")).settle()
-        counts = {"active": 0, "succeeded": 0, "failed": 0}
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == counts
-        world.set_pod("worker-1", Phase.RUNNING)
-        world.wait(10)
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {**counts, "active": 1}
-        world.sees("worker-1", Phase.SUCCEEDED)
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {**counts, "succeeded": 1}
-        world.set_pod("worker-0", Phase.RUNNING)
-        world.wait(10)
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {**counts, "active": 1, "succeeded": 1}
-
-    def test_in_a_queue_of_kueue_counts_what_does_not_run_yet_so_that_quota_is_back_after_the_last_pod(self) -> None:
-        body = tfjob({"Worker": 2})
-        metadata = object_at(body, "metadata")
-        world = world_of({**body, "metadata": {**metadata, "labels": {"kueue.x-k8s.io/queue-name": "team"}}}).settle()
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "active") == 2
-
-    @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}], ids=["all", "one alone"])
-    def test_says_restarting_until_all_run_again(self, roles: dict[str, int]) -> None:
-        world = running_tfjob(roles)
-        world.sees("worker-0", Phase.FAILED, exit_code=1)
-        assert conditions(world) == {"Created": "True", "Restarting": "True"}
-        world.wait(61)
-        world.settle_deletions()
-        assert "mnist-worker-0-r1" in world.pods
-        assert conditions(world) == {"Created": "True", "Restarting": "True"}
-        world.start()
-        assert conditions(world) == {"Created": "True", "Running": "True"}
-
-    @pytest.mark.parametrize("code", [0, 1])
-    def test_does_not_say_restarting_while_the_pods_of_a_job_stop_that_ends(self, code: int) -> None:
-        roles = {"Chief": 1, "Worker": 2, "PS": 1}
-        world = running_tfjob(roles, runPolicy={"cleanPodPolicy": "All", "backoffLimit": 1})
-        world.sees("worker-1", Phase.FAILED, exit_code=1)
-        world.wait(60)
-        world.all_run()
-        world.sees("chief-0", Phase.FAILED if code else Phase.SUCCEEDED, exit_code=code)
-        assert any(pod.terminating for pod in world.pods.values())
-        assert conditions(world) == {"Created": "True", "Running": "True"}
-
-    def test_says_what_the_api_server_has_against_the_pods(self) -> None:
-        world = world_of(tfjob())
-        world.template_errors = ("worker: spec.containers[0].image: Required value",)
-        world.settle()
-        assert (last(world)["type"], last(world)["message"]) == ("Created", world.template_errors[0])
-
-
 class TestTheEnd:
     def test_deletes_all_pods_where_the_policy_is_empty_as_kubeflow_has_it(self) -> None:
         world = running_tfjob({"Worker": 1, "PS": 1}, runPolicy={"cleanPodPolicy": ""})
@@ -376,8 +315,8 @@ class TestGangs:
     def test_that_can_never_be_complete_stay_created_and_say_why(self) -> None:
         world = world_of(tfjob(runPolicy={"schedulingPolicy": {"minAvailable": 10}}), gang_of_tfjobs=Gang.COSCHEDULING)
         installed(world, Gang.COSCHEDULING)
-        assert (last(world)["type"], world.pods) == ("Created", {})
-        assert "minAvailable: 10 is more than the 2 pods" in text(last(world)["message"])
+        assert (last_condition(world)["type"], world.pods) == ("Created", {})
+        assert "minAvailable: 10 is more than the 2 pods" in text(last_condition(world)["message"])
 
     @pytest.mark.parametrize(
         ("gang", "platform", "setting"),
@@ -393,14 +332,14 @@ class TestGangs:
         body = tfjob()
         object_at(body, "metadata")["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
         world = installed(world_of(body, **platform))
-        assert last(world)["type"] == "Created"
-        assert text(last(world)["message"]).startswith(
+        assert last_condition(world)["type"] == "Created"
+        assert text(last_condition(world)["message"]).startswith(
             f"tfjob.{setting} of the operator's chart: this cluster serves no API of {gang} "
         )
         world.installed = tuple(api for api in APIS if api.gang is gang)
         world.wait(61)
         assert len(world.gang_manifests) == 1
-        assert "serves no API" not in text(last(world)["message"])
+        assert "serves no API" not in text(last_condition(world)["message"])
 
     def test_a_queue_of_kueue_is_ours_only_if_the_operator_is_told_so(self) -> None:
         body = tfjob()
@@ -409,7 +348,7 @@ class TestGangs:
         world = installed(world_of(body, queues_tfjobs=True), Gang.KUEUE)
         (workload,) = world.gang_manifests
         assert (dig(workload, "spec", "queueName"), world.pods) == ("research", {})
-        assert last(world)["type"] == "Suspended"
+        assert last_condition(world)["type"] == "Suspended"
 
 
 class TestDynamicWorkers:

@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api import names as dtj_names
-from dtj.api.json import JsonObject, objects, text
+from dtj.api.json import JsonObject, dig, fields_of, objects, text
 from dtj.api.names import Reason, State
 from dtj.api.status import MAX_CONDITION_MESSAGE, ConditionStatus, JobStatus, ReplicaStatus
 from dtj.api.tfjob.names import KIND, RECORD, Condition
@@ -61,10 +61,10 @@ def projected(namespace: str, name: str, before: JsonObject, record: JobStatus, 
     start = record.start_time or text(before.get("startTime"))
     times = {"startTime": start, "completionTime": record.completion_time}
     moment = max((condition.last_transition_time for condition in record.conditions), default="")
-    succeeded = record.is_true(dtj_names.Condition.COMPLETE)
     roles = {**_ROLES, "chief": chief.capitalize()}
     counts: JsonObject = {
-        roles.get(role, role): _counts(count, succeeded=succeeded) for role, count in record.replica_statuses.items()
+        roles.get(role, role): _counts(record, count, fields_of(dig(before, "replicaStatuses", roles.get(role, role))))
+        for role, count in record.replica_statuses.items()
     }
     return {
         RECORD: record.to_object(),
@@ -75,11 +75,28 @@ def projected(namespace: str, name: str, before: JsonObject, record: JobStatus, 
     }
 
 
-def _counts(count: ReplicaStatus, *, succeeded: bool) -> JsonObject:
-    """The counts of a role. With the success of the job, a pod that goes on counts as one that has succeeded."""
+def _counts(record: JobStatus, count: ReplicaStatus, before: JsonObject) -> JsonObject:
+    """The counts of a role, where the stored ones are ``before``.
+
+    Those of a job that ends include the pods that clean-up deletes: workflows wait for them
+    (``status.replicaStatuses.Worker.succeeded == 2``). A replica that goes on when the job succeeds has succeeded.
+    """
     active = count.active + count.terminating
-    done = count.succeeded + active if succeeded else count.succeeded
-    return {"active": 0 if succeeded else active, "succeeded": done, "failed": count.failed}
+    if not _ends(record):
+        return {"active": active, "succeeded": count.succeeded, "failed": count.failed}
+    was_active, was_done, was_failed = (_number(before, field) for field in ("active", "succeeded", "failed"))
+    failed = max(count.failed, min(was_failed, count.desired))
+    if not _succeeds(record):
+        return {"active": active, "succeeded": count.succeeded, "failed": failed}
+    # No more than there are: pods of earlier attempts may still stop.
+    done = min(max(count.succeeded + active, was_done + was_active), count.desired - failed)
+    active = 0 if record.is_true(dtj_names.Condition.COMPLETE) else active
+    return {"active": active, "succeeded": max(count.succeeded, done - active), "failed": failed}
+
+
+def _number(counts: JsonObject, field: str) -> int:
+    value = counts.get(field)
+    return value if isinstance(value, int) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +137,19 @@ def _never_began(record: JobStatus) -> bool:
 
 def _restarts(record: JobStatus) -> bool:
     """Whether all replicas start again; or some alone, of a job that does not end."""
-    kinds = dtj_names.Condition
-    ends = record.is_true(kinds.SUCCESS_CRITERIA_MET) or record.is_true(kinds.FAILURE_TARGET)
     alone = record.state == State.RUNNING and any(map(_starts_again, record.replica_statuses.values()))
-    return record.state == State.RESTARTING or (alone and not ends)
+    return record.state == State.RESTARTING or (alone and not _ends(record))
+
+
+def _ends(record: JobStatus) -> bool:
+    """Whether the outcome of the job is decided; pods may still have to stop."""
+    kinds = dtj_names.Condition
+    return _succeeds(record) or record.is_true(kinds.FAILURE_TARGET) or record.is_true(kinds.FAILED)
+
+
+def _succeeds(record: JobStatus) -> bool:
+    kinds = dtj_names.Condition
+    return record.is_true(kinds.SUCCESS_CRITERIA_MET) or record.is_true(kinds.COMPLETE)
 
 
 def _starts_again(role: ReplicaStatus) -> bool:
