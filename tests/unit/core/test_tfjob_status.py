@@ -75,6 +75,14 @@ class TestTheStatus:
         assert (conditions(world)["Succeeded"], world.pods["mnist-worker-0"].terminating) == ("True", True)
         assert dig(world.job.raw_status, "replicaStatuses", "Worker", "succeeded") == 2
 
+    @pytest.mark.parametrize("policy", ["OnFailure", "ExitCode"])
+    @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}], ids=["all", "one alone"])
+    def test_does_not_count_a_replica_as_failed_that_starts_again(self, policy: str, roles: dict[str, int]) -> None:
+        world = running_tfjob(roles, restarts=policy)
+        world.sees("worker-0", Phase.FAILED, exit_code=137)
+        assert conditions(world)["Restarting"] == "True"
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "failed") == 0
+
     @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}], ids=["all", "one alone"])
     def test_says_restarting_until_all_run_again(self, roles: dict[str, int]) -> None:
         world = running_tfjob(roles)

@@ -78,12 +78,13 @@ def projected(namespace: str, name: str, before: JsonObject, record: JobStatus, 
 def _counts(record: JobStatus, count: ReplicaStatus, before: JsonObject) -> JsonObject:
     """The counts of a role, where the stored ones are ``before``.
 
-    Those of a job that ends include the pods that clean-up deletes: workflows wait for them
-    (``status.replicaStatuses.Worker.succeeded == 2``). A replica that goes on when the job succeeds has succeeded.
+    Workflows compare them with numbers (``status.replicaStatuses.Worker.failed > 0``). So a replica that starts again
+    has not failed, as where a kubelet restarts its container, and a job that ends goes on counting the pods that
+    clean-up deletes. A replica that goes on when the job succeeds has succeeded.
     """
     active = count.active + count.terminating
     if not _ends(record):
-        return {"active": active, "succeeded": count.succeeded, "failed": count.failed}
+        return {"active": active, "succeeded": count.succeeded, "failed": 0 if _restarts(record) else count.failed}
     was_active, was_done, was_failed = (_number(before, field) for field in ("active", "succeeded", "failed"))
     failed = max(count.failed, min(was_failed, count.desired))
     if not _succeeds(record):
