@@ -14,7 +14,7 @@ from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.names import Reason
 from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.api.tfjob.names import Label
-from dtj.core.actions import DeletePod, Kind, Update
+from dtj.core.actions import Create, DeletePod, Kind, Update
 from dtj.core.admission.discovery import APIS
 from dtj.core.context import JobContext
 from dtj.core.observed import Phase
@@ -79,6 +79,16 @@ class TestServices:
         assert sorted(world.services) == ["mnist-worker-0", "mnist-worker-1"]
         kinds = [called(action) for action in world.history]
         assert kinds.index("CreatePod") > len(kinds) - 1 - kinds[::-1].index("Create Service")
+
+    def test_one_lists_a_port_once_that_the_container_calls_otherwise(self) -> None:
+        ports: list[JsonObject] = [{"name": "grpc", "containerPort": 2222}, {"name": "metrics", "containerPort": 8000}]
+        world = world_of(tfjob({"Worker": role(1, container(ports=ports))}))
+        world.settle()
+        (service,) = (action.manifest for action in world.history if isinstance(action, Create))
+        assert {port["name"]: port["port"] for port in objects(dig(service, "spec", "ports"))} == {
+            "tfjob-port": 2222,
+            "metrics": 8000,
+        }
 
     def test_one_selects_the_new_pod_alone_only_while_the_old_one_may_answer(self) -> None:
         world = running_tfjob({"Chief": 1, "Worker": 1, "PS": 1})

@@ -5,8 +5,6 @@ They are made before the pods, and publish addresses of pods that are not ready:
 
 from __future__ import annotations
 
-from pydantic import JsonValue
-
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label
 from dtj.core.actions import Action, Create, Delete, Kind, Update
@@ -69,11 +67,14 @@ def _selector(context: JobContext, replica: Replica) -> dict[str, str]:
 
 
 def _service(context: JobContext, replica: Replica) -> JsonObject:
-    """The headless Service of a replica, with all ports that its container names."""
+    """The headless Service of a replica, with all ports that its container names.
+
+    A Service has each port once: the container may have a name of its own for that of TensorFlow's server.
+    """
     job, spec = context.job, context.spec
     labels: JsonObject = {**_selector(context, replica)}
-    server: dict[str, JsonValue] = {job.form.port_name: job.form.port(spec, replica.role)}
-    ports = {**job.form.named_ports(spec, replica.role), **server}
+    named = job.form.named_ports(spec, replica.role)
+    ports = {number: name for name, number in named.items()} | {job.form.port(spec, replica.role): job.form.port_name}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -82,6 +83,6 @@ def _service(context: JobContext, replica: Replica) -> JsonObject:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": labels,
-            "ports": [{"name": name, "port": number, "targetPort": number} for name, number in ports.items()],
+            "ports": [{"name": name, "port": number, "targetPort": number} for number, name in ports.items()],
         },
     }
