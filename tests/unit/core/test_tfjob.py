@@ -296,6 +296,15 @@ class TestTheEnd:
         assert ("mnist-ps-0" in world.pods) == stay
         assert "mnist-worker-0" in world.pods
 
+    @pytest.mark.parametrize("chief", ["Chief", "Master"])
+    def test_is_that_of_a_chief_also_where_all_workers_are_to_succeed(self, chief: str) -> None:
+        world = running_tfjob({chief: 1, "Worker": 2, "PS": 1}, successPolicy="AllWorkers")
+        assert [event.message for event in world.events if event.reason is Reason.FIELD_IGNORED] == [
+            f"no effect: spec.successPolicy AllWorkers, because the job ends with its {chief}"
+        ]
+        world.sees(f"{chief.lower()}-0", Phase.SUCCEEDED)
+        assert conditions(world)["Succeeded"] == "True"
+
     def test_does_not_wait_for_an_evaluator(self) -> None:
         world = running_tfjob({"Worker": 1, "Evaluator": 1})
         world.sees("worker-0", Phase.SUCCEEDED)

@@ -65,7 +65,8 @@ def spec_of(spec: JsonObject, annotations: JsonObject) -> Reading:
         **({"cleanPodPolicy": str(CleanPodPolicy.ALL)} if policy.get("cleanPodPolicy") == "" else {}),
         "scheduling": {"gang": str(Gang.NONE), **_scheduling(policy.get("schedulingPolicy"))},
     }
-    if spec.get("successPolicy") == SuccessPolicy.ALL_WORKERS:
+    # Kubeflow's operator asks for the policy where there is no chief: workers that serve a chief never complete.
+    if spec.get("successPolicy") == SuccessPolicy.ALL_WORKERS and not roles.get(Role.CHIEF, {}).get("replicas"):
         run_policy["successPolicy"] = str(SuccessPolicy.ALL_WORKERS)
     if spec.get("enableDynamicWorker") is True:
         run_policy["restartScope"] = str(RestartScope.POD)

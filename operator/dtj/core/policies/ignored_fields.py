@@ -7,7 +7,7 @@ from typing import Final
 
 from dtj.api.json import dig, fields_of
 from dtj.api.names import Reason
-from dtj.api.spec import Gang
+from dtj.api.spec import Gang, Role
 from dtj.core.actions import Emit
 from dtj.core.admission import tfjobs
 from dtj.core.context import JobContext
@@ -23,7 +23,7 @@ _READ: Final[dict[Gang, frozenset[str]]] = {
 
 def told(context: JobContext) -> tuple[Emit, ...]:
     """The event; none if the job gets all that it asks for."""
-    found = (*_scheduling(context), *_templates(context))
+    found = (*_scheduling(context), *_success_policy(context), *_templates(context))
     return (Emit("Warning", Reason.FIELD_IGNORED, "; ".join(found)),) if found else ()
 
 
@@ -48,6 +48,14 @@ def _is_obeyed(context: JobContext, gang: Gang, asked: tfjobs.Asked) -> bool:
     if gang is Gang.KUEUE and asked.field == "queue":
         return asked.value == context.spec.scheduling.queue
     return asked.field in _READ.get(gang, frozenset())
+
+
+def _success_policy(context: JobContext) -> Iterator[str]:
+    """Of a TFJob with a chief, which alone decides."""
+    asked = context.job.raw_spec.get("successPolicy")
+    if asked and asked != context.spec.run_policy.success_policy:
+        chief = context.job.form.word(Role.CHIEF).capitalize()
+        yield f"no effect: spec.successPolicy {asked}, because the job ends with its {chief}"
 
 
 def _templates(context: JobContext) -> Iterator[str]:
