@@ -132,6 +132,13 @@ def test_a_scheduling_policy_becomes_a_gang_of_volcano(tmp_path: Path, dtj: Dtj)
     assert "restartPolicy: Always became OnFailure" in made.printed
 
 
+def test_a_success_policy_that_a_chief_makes_void_is_left_out(tmp_path: Path, dtj: Dtj) -> None:
+    shape = "a master, and the run policy beside the roles"
+    made = Converted(tmp_path, dtj, SHAPES[shape].replace("spec:\n", "spec:\n  successPolicy: AllWorkers\n", 1))
+    assert "successPolicy" not in made.spec["runPolicy"]
+    assert "spec.successPolicy: AllWorkers has no effect in a TFJob with a chief: left out" in made.printed
+
+
 def test_a_job_of_kueue_stays_in_its_queue_and_nothing_of_the_server_stays(tmp_path: Path, dtj: Dtj) -> None:
     made = Converted(tmp_path, dtj, SHAPES["a job of Kueue as a cluster shows it"])
     assert made.body["metadata"] == {"name": "queued", "namespace": "team", "labels": {"team": "vision"}}

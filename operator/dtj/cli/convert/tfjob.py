@@ -241,7 +241,9 @@ class _Converter:
                 "spec.runPolicy.backoffLimit",
                 f"not set, which means no limit in a TFJob; here {_DEFAULT_BACKOFF} restarts after errors",
             )
-        if success == SuccessPolicy.ALL_WORKERS:
+        if success == SuccessPolicy.ALL_WORKERS and _count(roles, Role.CHIEF):
+            self._note("spec.successPolicy", f"{success} has no effect in a TFJob with a chief: left out")
+        elif success == SuccessPolicy.ALL_WORKERS:
             made["successPolicy"] = success
         elif success not in ("", None, "Default"):
             self._note("spec.successPolicy", f"there is no {success} here: left out")
