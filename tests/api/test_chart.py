@@ -71,7 +71,13 @@ EVERYTHING: JsonObject = {
         }
     ],
     "rbac": {"blockOwnerDeletion": True},
-    "tfjob": {"enabled": True, "cleanPodPolicy": "Running", "gangScheduler": "Volcano", "kueue": "Own"},
+    "tfjob": {
+        "enabled": True,
+        "cleanPodPolicy": "Running",
+        "gangScheduler": "Volcano",
+        "clusterDomain": "cluster.local",
+        "kueue": "Own",
+    },
     "serviceAccount": {"annotations": {"a": "b"}},
     "podAnnotations": {"a": "b"},
     "podLabels": {"team": "ml"},

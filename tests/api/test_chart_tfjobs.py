@@ -51,13 +51,20 @@ def test_the_policy_is_bound_where_the_operator_runs_jobs(helm: Helm) -> None:
 
 def test_the_operator_is_told_what_the_values_say(helm: Helm) -> None:
     all_set: JsonObject = {
-        "tfjob": {"enabled": True, "cleanPodPolicy": "Running", "gangScheduler": "Volcano", "kueue": "Own"}
+        "tfjob": {
+            "enabled": True,
+            "cleanPodPolicy": "Running",
+            "gangScheduler": "Volcano",
+            "clusterDomain": "cluster.local",
+            "kueue": "Own",
+        }
     }
     assert [word for word in arguments(helm.objects()) if "tfjob" in word] == []
     assert [word for word in arguments(helm.objects(all_set)) if "tfjob" in word] == [
         "--tfjobs",
         "--tfjob-clean-pod-policy=Running",
         "--tfjob-gang-scheduler=Volcano",
+        "--tfjob-cluster-domain=cluster.local",
         "--tfjob-queues",
     ]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
@@ -63,9 +62,8 @@ def _platforms(settings: OperatorSettings) -> dict[Form, Platform]:
         )
     }
     if settings.tfjobs:
-        domain = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")  # as Kubeflow's operator calls it
         platforms[TFJOB] = platform_of_tfjobs(
-            domain,
+            settings.tfjob_cluster_domain,
             clean_pod_policy=settings.tfjob_clean_pod_policy,
             gang_of_tfjobs=settings.tfjob_gang_scheduler,
             queues_tfjobs=settings.tfjob_queues,

@@ -91,6 +91,10 @@ class OperatorSettings:
     tfjob_queues: bool = False
     """Whether our operator queues TFJobs in Kueue by their label. Kueue's own integration of them must be off then."""
 
+    tfjob_cluster_domain: str = ""
+    """What ends the addresses in TF_CONFIG of a TFJob, such as ``cluster.local``; empty if the pods' resolver adds it.
+    Kubeflow's operator reads it from CUSTOM_CLUSTER_DOMAIN."""
+
     health_port: int = 8080
     """Port of ``/healthz`` (liveness) and ``/readyz`` (readiness), on all interfaces; 0 for none."""
 

@@ -14,7 +14,7 @@ from dtj.api.tfjob.form import TFJOB
 from dtj.app import run
 from dtj.app.settings import OperatorSettings
 from dtj.app.startup import CredentialsRefused
-from dtj.core.platform import Platform
+from dtj.core.platform import Platform, ReplicaServiceNetwork
 from dtj.engine.metrics import Metrics
 from dtj.kube.errors import ApiError
 from dtj.kube.gateway import JOBS, TFJOBS
@@ -159,6 +159,11 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
 def engines(gateway: FakeGateway) -> run._Engines:
     platforms = {DTJ: Platform(), TFJOB: Platform()}
     return run._Engines(gateway, OperatorSettings(), platforms, Metrics(), lease=None)  # type: ignore[arg-type]
+
+
+def test_the_addresses_of_tfjobs_end_with_the_domain_that_is_set() -> None:
+    network = run._platforms(OperatorSettings(tfjobs=True, tfjob_cluster_domain="cluster.local"))[TFJOB].network
+    assert network == ReplicaServiceNetwork("cluster.local")
 
 
 @virtual_time
