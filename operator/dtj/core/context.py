@@ -327,12 +327,14 @@ class JobContext:
         """The gang scheduler of the job, or why there is none that it could use.
 
         None if the job needs none, or if the schedulers of the cluster are not known yet. A run keeps the scheduler
-        that it began with, and so does a job whose manifest cannot be read.
+        that it began with, and so does a job whose manifest cannot be read. That of a TFJob which Kubeflow's operator
+        began is not recorded.
         """
         found, spec, status = self.observed.gangs, self.job.spec, self.job.status
         if found is None:
             return None
-        if spec is None or status.start_time is not None:
+        recorded = status.gang or not self.job.form.recorded_in
+        if spec is None or (status.start_time is not None and recorded):
             return kept(status.gang, found)
         scheduling = spec.run_policy.scheduling
         if scheduling is None:

@@ -9,9 +9,11 @@ import pytest
 
 from builders import at
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, object_at
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Reason
+from dtj.api.spec import Gang
 from dtj.core.actions import Emit, PatchStatus
+from dtj.core.admission.discovery import APIS
 from dtj.core.observed import Phase
 from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object
@@ -48,6 +50,20 @@ class TestAJobOfKubeflowsOperator:
         assert [type(action) for action in world.history if not _waits(action)] == [PatchStatus]
         assert conditions(world) == {"Created": "True", "Running": "True"}
         assert world.job.status.start_time == OLD["startTime"]
+
+    def test_that_runs_in_a_gang_starts_again_in_one(self) -> None:
+        body = tfjob(restarts="OnFailure")
+        world = world_of(body, gang_of_tfjobs=Gang.VOLCANO)
+        world.installed, world.gangs = tuple(api for api in APIS if api.gang is Gang.VOLCANO), None
+        world.start()
+        world.job = Job.from_object({**body, "status": self.status("Created", "Running")})
+        world.operator_restarts()
+        world.sees("worker-1", Phase.FAILED, exit_code=1)
+        world.wait(61)
+        world.settle_deletions()
+        pod = world.manifests["mnist-worker-0-r1"]
+        assert dig(pod, "spec", "schedulerName") == "volcano"
+        assert dig(pod, "metadata", "annotations", "scheduling.k8s.io/group-name") == "mnist"
 
     def of_theirs(self, roles: dict[str, int], *, policy: str = "OnFailure", limit: int = 3) -> World:
         """A job whose pods their kubelet restarts, some time after it was taken over."""
