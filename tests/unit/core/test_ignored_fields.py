@@ -81,6 +81,12 @@ def test_a_job_that_gets_all_it_asks_for_is_told_nothing() -> None:
     assert told(World(job()).start()) == []
 
 
+def test_the_priority_class_of_a_tfjob_is_not_named_where_kueue_itself_reads_it() -> None:
+    body = tfjob(runPolicy={"schedulingPolicy": {"priorityClass": "high"}})
+    fields_of(body["metadata"])["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
+    assert told(world_of(body).settle()) == []
+
+
 def test_it_is_told_also_if_the_first_pods_are_refused() -> None:
     world = world_of(tfjob(runPolicy={"schedulingPolicy": ASKED}))
     world.refusal = CreationRefusal("mnist-worker-0", "Forbidden", "exceeded quota", world.now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from dtj.api import kueue
 from dtj.api.json import dig, fields_of
 from dtj.api.names import Reason
 from dtj.api.spec import Gang, Role
@@ -39,8 +40,12 @@ def _scheduling(context: JobContext) -> Iterator[str]:
 
 
 def _is_obeyed(context: JobContext, gang: Gang, asked: tfjobs.Asked) -> bool:
-    """Whether the scheduler reads a field. The pods of a DistributedTrainingJob have its priority class in any case."""
-    if asked.field == "priorityClassName" and context.job.form.pod_defaults:
+    """Whether the scheduler reads a field. The pods of a DistributedTrainingJob have its priority class in any case;
+    that of a TFJob in a queue is read by Kueue's own integration."""
+    form = context.job.form
+    if asked.field == "priorityClassName" and (
+        form.pod_defaults or (form.kueue_integration and gang is Gang.NONE and kueue.QUEUE in context.job.labels)
+    ):
         return True
     if gang is Gang.KUEUE and asked.field == "minAvailable":
         pods = sum(context.spec.replicas(role) for role in context.spec.roles())
