@@ -56,7 +56,7 @@ def test_every_parameter_is_one_of_the_experiment_and_is_used() -> None:
 
 def test_one_pod_of_a_trial_is_the_primary_one_and_has_the_primary_container() -> None:
     found = simulate(trial(), Platform(), namespace="default", now=datetime(2026, 1, 1, tzinfo=UTC))
-    pods: list[Any] = list(found.pods)
+    pods: list[Any] = [item for item in found.objects if item["kind"] == "Pod"]
     labels = TEMPLATE["primaryPodLabels"].items()
     primary = [pod for pod in pods if labels <= pod["metadata"]["labels"].items()]
     assert len(pods) == 2

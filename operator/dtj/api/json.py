@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
 JsonObject: TypeAlias = dict[str, JsonValue]
-
-T = TypeVar("T")
 
 
 def dig(value: JsonValue | Mapping[str, JsonValue], *path: str | int) -> JsonValue:

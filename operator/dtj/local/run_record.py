@@ -17,7 +17,6 @@ import yaml
 
 import dtj
 from dtj.api.json import JsonObject, objects
-from dtj.api.names import KIND
 from dtj.api.printable import printable
 from dtj.local.machine import cores
 from dtj.local.objects import timestamp
@@ -93,15 +92,6 @@ def read_objects(file: Path) -> list[JsonObject]:
         raise NoObjects(f"there is no {file.name}: the run has not ended, or was not followed to its end") from None
     except (OSError, msgspec.DecodeError) as error:
         raise NoObjects(f"{file.name}: {error}") from error
-
-
-def read_job(directory: RunDirectory) -> JsonObject:
-    """The job with its last status if there is a record of it. Raises RunError."""
-    try:
-        found = (item for item in read_objects(directory.objects) if item.get("kind") == KIND)
-        return next(found, None) or read_manifest(directory)
-    except NoObjects:
-        return read_manifest(directory)
 
 
 class Recorder:

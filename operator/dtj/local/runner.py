@@ -6,7 +6,6 @@ It shows nothing and asks nobody: :class:`LocalRun` gives views of the job, and 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -45,8 +44,6 @@ from dtj.local.run_record import Recorder, keep
 from dtj.local.scaling import asked
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView, newest_pods, run_view
-
-log = logging.getLogger(__name__)
 
 VIEW_INTERVAL: Final = 0.1
 """Seconds between two views."""

@@ -49,11 +49,6 @@ class Simulation:
     objects: tuple[JsonObject, ...]
     gang: GangApi | None = None
 
-    @property
-    def pods(self) -> tuple[JsonObject, ...]:
-        """The pods among them."""
-        return tuple(item for item in self.objects if item.get("kind") == "Pod")
-
 
 def simulate(body: JsonObject, platform: Platform, *, namespace: str, now: datetime) -> Simulation:
     """Plan a valid manifest until nothing more is created.
