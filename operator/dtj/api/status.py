@@ -320,6 +320,11 @@ class RootCause(PodWords):
     )
     hint: str = Field(default="", max_length=1024, description="hint is the remedy, if the error is known.")
 
+    @property
+    def hostname(self) -> str:
+        """Role and index of the replica: ``worker-1``."""
+        return f"{self.role}-{self.index}"
+
 
 class WorldStatus(LenientModel):
     """The replicas of an elastic job that train together."""

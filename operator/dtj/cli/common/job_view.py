@@ -26,41 +26,6 @@ from dtj.core.replicas import training_replicas
 
 
 @dataclass(frozen=True, slots=True)
-class CauseView:
-    """The replica that failed first.
-
-    ``who`` is ``worker-1``, ``how`` how it ended, ``kind`` the class of its failure, ``where`` its node; ``lines`` are
-    its last words, oldest first. What is not known is empty.
-    """
-
-    who: str
-    how: str
-    where: str
-    kind: str
-    pod: str
-    lines: tuple[str, ...]
-    hint: str
-
-    @classmethod
-    def of(cls, cause: RootCause) -> CauseView:
-        """What is shown of a cause."""
-        return cls(
-            who=f"{cause.role}-{cause.index}",
-            how=how_replica_ended(cause),
-            where=cause.node,
-            kind=cause.kind,
-            pod=cause.pod,
-            lines=tuple((cause.log_tail or cause.message).splitlines()),
-            hint=cause.hint,
-        )
-
-    @property
-    def words(self) -> str:
-        """``worker-1 exited with code 137 (OOMKilled) on node-3``."""
-        return f"{self.who} {self.how}" + (f" on {self.where}" if self.where else "")
-
-
-@dataclass(frozen=True, slots=True)
 class JobView:
     """A job at one moment.
 
@@ -77,7 +42,7 @@ class JobView:
     facts: Mapping[str, str]
     progress: tuple[str, ...]
     metrics: tuple[str, ...]
-    cause: CauseView | None
+    cause: RootCause | None
     since: datetime | None
 
 
@@ -85,7 +50,6 @@ def job_view(job: Job) -> JobView:
     """What there is to show of a job."""
     status = job.status
     explained = explaining_condition(job)
-    cause = None if status.is_true(Condition.COMPLETE) else status.root_cause
     # The reason of a job whose pods all run goes without saying.
     plain = status.state == State.RUNNING and status.reason == Reason.ALL_PODS_READY
     return JobView(
@@ -97,7 +61,7 @@ def job_view(job: Job) -> JobView:
         facts=dict(_facts(job)),
         progress=tuple(progress_words(status.progress)) if status.progress is not None else (),
         metrics=tuple(metric_words(status.progress)) if status.progress is not None else (),
-        cause=CauseView.of(cause) if cause is not None else None,
+        cause=None if status.is_true(Condition.COMPLETE) else status.root_cause,
         since=_since(job),
     )
 
@@ -131,6 +95,16 @@ def step_words(progress: Progress) -> str:
 def metric_words(progress: Progress) -> Iterator[str]:
     """``loss 0.41``, for each metric."""
     return (f"{name} {value}" for name, value in progress.metrics.items())
+
+
+def cause_words(cause: RootCause) -> str:
+    """``worker-1 exited with code 137 (OOMKilled) on node-3``."""
+    return f"{cause.hostname} {how_replica_ended(cause)}" + (f" on {cause.node}" if cause.node else "")
+
+
+def last_words(cause: RootCause) -> list[str]:
+    """The last lines of the replica that failed first, oldest first."""
+    return (cause.log_tail or cause.message).splitlines()
 
 
 def model_words(exported: ExportedModel, *, path: str = "") -> str:

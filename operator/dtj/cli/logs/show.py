@@ -111,7 +111,7 @@ def first_error_lines(found: FirstError, *, more: str) -> Iterator[Text]:
     cause = found.cause
     node = f" on node {cause.node}" if cause.node else ""
     how = how_replica_ended(cause)
-    yield Text.assemble((f"{cause.role}-{cause.index}", "bold"), f" {how}", (f"  pod {cause.pod}{node}", "dim"))
+    yield Text.assemble((cause.hostname, "bold"), f" {how}", (f"  pod {cause.pod}{node}", "dim"))
     if found.note:
         yield Text(found.note, style="yellow")
     for place, line in enumerate(found.lines):

@@ -15,13 +15,15 @@ from dtj.api.form import DTJ
 from dtj.api.goodput import Goodput, Use
 from dtj.api.job import Job
 from dtj.api.names import Condition, State
+from dtj.api.status import RootCause
 from dtj.cli.common.formatting import as_yaml, short_time
-from dtj.cli.common.job_view import CauseView, JobView, goodput_words, job_view, step_words, use_words
+from dtj.cli.common.job_view import JobView, goodput_words, job_view, last_words, step_words, use_words
 from dtj.cli.report.drawing import Curve, curves, plot, safe, short_value, stacked, timeline
 from dtj.cli.report.evidence import AT_THE_END, VALIDATION, Evidence, Unread
 from dtj.cli.report.timeline import History, Look, history
 from dtj.client.job_names import typed
 from dtj.client.overview import Event
+from dtj.core.outcome import how_replica_ended
 from dtj.local.run_directory import STOPPED
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -112,7 +114,7 @@ def _facts(evidence: Evidence, job: Job, view: JobView, known: History | None) -
 
 def _sections(evidence: Evidence, job: Job, view: JobView, known: History | None) -> Iterator[tuple[str, str]]:
     why = "" if job.status.is_true(Condition.COMPLETE) else view.why
-    cause = CauseView.of(job.status.root_cause) if job.status.root_cause is not None else None
+    cause = job.status.root_cause
     wrong = job.status.state == State.FAILED or cause is not None
     yield "What went wrong" if wrong else "Why it does not run", _cause(why, cause)
     yield "Timeline", _timeline(known)
@@ -159,14 +161,14 @@ def _legend(keys: dict[str, str]) -> str:
 # -- sections ---------------------------------------------------------------------------------------------------
 
 
-def _cause(why: str, cause: CauseView | None) -> str:
+def _cause(why: str, cause: RootCause | None) -> str:
     content = f"<p>{safe(why)}</p>" if why else ""
     if cause is not None:
-        where = cause.who + (f" on {cause.where}" if cause.where else "")
-        how = _dim(", ".join(filter(None, (cause.how, cause.kind))))
+        where = cause.hostname + (f" on {cause.node}" if cause.node else "")
+        how = _dim(", ".join(filter(None, (how_replica_ended(cause), cause.kind))))
         content += f"<p>First to fail: <b>{safe(where)}</b> {how}</p>"
         content += f'<p class="hint">{safe(cause.hint)}</p>' if cause.hint else ""
-        content += f"<pre>{safe(chr(10).join(cause.lines))}</pre>" if cause.lines else ""
+        content += f"<pre>{safe(chr(10).join(lines))}</pre>" if (lines := last_words(cause)) else ""
     return _card(content, kind="cause")
 
 
@@ -237,10 +239,12 @@ def _details(name: str, note: str, content: str, *, kind: str = "", opened: bool
     )
 
 
-def _logs(evidence: Evidence, cause: CauseView | None) -> Iterator[str]:
+def _logs(evidence: Evidence, cause: RootCause | None) -> Iterator[str]:
     """The ends of the logs, that of the replica which failed first before all others, and open."""
     names = (
-        (cause.pod.removeprefix(f"{evidence.name}-"), cause.who if evidence.on_this_machine else "") if cause else ()
+        (cause.pod.removeprefix(f"{evidence.name}-"), cause.hostname if evidence.on_this_machine else "")
+        if cause
+        else ()
     )
     for log in sorted((log for log in evidence.logs if log.text), key=lambda log: log.name not in names):
         lines = len(log.text.splitlines())

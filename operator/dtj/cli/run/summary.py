@@ -5,15 +5,16 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from dtj.api.json import dig, text
 from dtj.api.names import Condition
+from dtj.api.status import RootCause
 from dtj.cli.common.console import TERMINAL_WIDTH, Console, Step, Text, next_block
 from dtj.cli.common.formatting import short_number, short_time, shown_path
-from dtj.cli.common.job_view import CauseView, goodput_words, model_words
+from dtj.cli.common.job_view import cause_words, goodput_words, last_words, model_words
 from dtj.cli.common.options import RUNS
 from dtj.client.manifest_files import Document
 from dtj.local.run_directory import LATEST, RunDirectory, is_url
@@ -131,8 +132,8 @@ def _failed(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
     yield _headline(ended.view.job, "failed", "bold red", after=ended.view.elapsed)
     cause = ended.status.root_cause
     if cause is not None:
-        yield from _cause_lines(replace(CauseView.of(cause), where=""))  # there is one machine
-        yield _field("its log", place.shown(place.directory.replica_log(f"{cause.role}-{cause.index}")))
+        yield from _cause_lines(cause.model_copy(update={"node": ""}))  # there is one machine
+        yield _field("its log", place.shown(place.directory.replica_log(cause.hostname)))
     else:
         condition = ended.status.condition(Condition.FAILED)
         yield _field("cause", condition.message if condition is not None else "not known")
@@ -209,10 +210,10 @@ def _headline(job: str, word: str, style: str, *, after: float) -> Text:
     return Text.assemble((job, "bold"), " ", (word, style), f" after {short_time(after)}")
 
 
-def _cause_lines(cause: CauseView) -> Iterator[Text]:
+def _cause_lines(cause: RootCause) -> Iterator[Text]:
     """The replica that failed first and how, its last words, and what to do."""
-    yield _field("cause", cause.words)
-    for line in cause.lines[-_CAUSE_LINES:]:
+    yield _field("cause", cause_words(cause))
+    for line in last_words(cause)[-_CAUSE_LINES:]:
         yield Text(f"               {line}")
     if cause.hint:
         yield _field("hint", cause.hint)

@@ -20,7 +20,7 @@ from dtj.api.names import Condition, Reason, State
 from dtj.cli.common.connection import next_command, next_kubectl
 from dtj.cli.common.console import Console, Screen, Step, Text, coloured, coloured_state, step_lines
 from dtj.cli.common.formatting import counted, short_time
-from dtj.cli.common.job_view import JobView, job_view, next_words
+from dtj.cli.common.job_view import JobView, cause_words, job_view, last_words, next_words
 from dtj.cli.common.terminal import Exit, say
 from dtj.client import AsyncClient, JobGone, job_names
 from dtj.client.diagnosis import reasons
@@ -253,10 +253,10 @@ def _root_cause(view: JobView) -> Iterator[RenderableType]:
     if cause is None:
         return
     about = ", ".join(filter(None, (cause.kind, f"pod {cause.pod}" if cause.pod else "")))
-    yield Text.assemble((cause.words, "red"), (f"  [{about}]" if about else "", "dim"))
+    yield Text.assemble((cause_words(cause), "red"), (f"  [{about}]" if about else "", "dim"))
     if cause.hint:
         yield Text.assemble(("hint: ", "bold"), cause.hint)
-    for line in cause.lines[-_MAX_LOG_LINES:]:
+    for line in last_words(cause)[-_MAX_LOG_LINES:]:
         yield Text.assemble(("| ", "dim"), coloured(line, _MAX_WORDS))
 
 
