@@ -141,7 +141,7 @@ async def delete(client: AsyncClient, names: tuple[str, ...], wait: bool, timeou
         try:
             await client.delete(name, wait=wait, timeout=timeout)
         except asyncio.CancelledError:
-            say(f"{name} is still being deleted; see what is left: {next_command('list')}", err=True)
+            say(f"{name} is still being deleted; see what is left: {next_command(('dtj', 'list'))}", err=True)
             raise
         kind, plain = kind_and_name(name)
         say(f'{kind} "{plain}" deleted')

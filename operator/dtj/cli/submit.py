@@ -56,7 +56,7 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None)
             exit_code = Exit.API
             continue
         again = commands_in(job.namespace, usual=client.namespace)
-        created.append(again("status", job.name))
+        created.append(again(("dtj", "status", job.name)))
         if manifest.config_map is not None:
             say(f"configmap/{text(dig(manifest.config_map, 'metadata', 'name'))} created")
         elsewhere = f" in namespace {job.namespace}" if job.namespace != client.namespace else ""

@@ -44,7 +44,7 @@ async def wait(client: AsyncClient, name: str, wanted: str | None, timeout: floa
     try:
         job = await client.wait(name, wanted, timeout=timeout)
     except asyncio.CancelledError:
-        say(f"{name} continues to run; wait again: {next_command('wait', name)}", err=True)
+        say(f"{name} continues to run; wait again: {next_command(('dtj', 'wait', name))}", err=True)
         raise
     if wanted is not None:
         say(f"{named(name)} condition met")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from builders import manifest
-from dtj.cli.common.connection import commands_in, next_kubectl
+from dtj.cli.common.connection import commands_in, next_command
 from dtj.cli.main import cli, main
 from support.commands import Done, Dtj
 from support.hostile_server import hostile_server
@@ -119,10 +119,10 @@ def test_the_namespace_of_a_job_is_named_where_it_is_not_the_usual_one(
 ) -> None:
     with click.Context(click.Command("submit"), info_name="dtj") as context:
         context.params = {"namespace": given}
-        assert commands_in(namespace, usual="default")("delete", "digits") == printed
+        assert commands_in(namespace, usual="default")(("dtj", "delete", "digits")) == printed
 
 
 def test_a_command_of_kubectl_has_the_options_that_were_given() -> None:
     with click.Context(click.Command("tensorboard"), info_name="dtj") as context:
         context.params = {"namespace": "default", "context": "far", "kubeconfig": None}
-        assert next_kubectl("logs", "a") == "kubectl logs a -n default --context far"
+        assert next_command(("kubectl", "logs", "a")) == "kubectl logs a -n default --context far"

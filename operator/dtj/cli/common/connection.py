@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import shlex
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias
 
 import click
 
+from dtj.cli import PROGRAM
 from dtj.cli.common.options import Place, place_options
 from dtj.cli.common.terminal import Exit, say
 
@@ -103,18 +104,19 @@ def _exit_code(error: ClientError) -> int:
 _PLACE: Final = (("namespace", "-n"), ("context", "--context"), ("kubeconfig", "--kubeconfig"))
 
 
-def next_command(*words: str, namespace: str = "") -> str:
-    """``dtj WORDS``, with the options for the cluster that were given, and this namespace if none was."""
-    program = click.get_current_context().find_root().info_name or "dtj"
-    return shlex.join((*program.split(), *words, *_place(namespace)))
+Typed: TypeAlias = Callable[[Sequence[str]], str]
+"""Makes of a command's words the line that a person types for this cluster and namespace."""
 
 
-def next_kubectl(*words: str, namespace: str = "") -> str:
-    """``kubectl WORDS``, with the same options."""
-    return shlex.join(("kubectl", *words, *_place(namespace)))
+def next_command(words: Sequence[str], *, namespace: str = "") -> str:
+    """``dtj …`` or ``kubectl …`` with the options for the cluster that were given, and this namespace if none was."""
+    program, *arguments = words
+    if program == PROGRAM:
+        program = click.get_current_context().find_root().info_name or PROGRAM
+    return shlex.join((*program.split(), *arguments, *_place(namespace)))
 
 
-def commands_in(namespace: str, *, usual: str) -> Callable[..., str]:
+def commands_in(namespace: str, *, usual: str) -> Typed:
     """:func:`next_command` for a job in ``namespace``, which is named where it is not the ``usual`` one of the client:
     a manifest may name another."""
     return partial(next_command, namespace=namespace if namespace != usual else "")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dtj.api.json import JsonObject, items_of, objects, text
-from dtj.cli.common.connection import commands_in, format_api_error
+from dtj.cli.common.connection import Typed, commands_in, format_api_error
 from dtj.cli.common.options import CODE
 from dtj.cli.common.terminal import say
 from dtj.core.pod_state import main_container_of
@@ -60,14 +60,14 @@ async def create_or_report(manifest: Manifest, client: AsyncClient, *, namespace
         return None
 
 
-def _refusal(manifest: Manifest, error: ApiError, again: Callable[..., str]) -> str:
+def _refusal(manifest: Manifest, error: ApiError, again: Typed) -> str:
     """Why the cluster did not take a manifest, in one line."""
     from dtj.client import AlreadyExists
 
     what = f"{manifest.document.title}: {format_api_error(error)}"
     if isinstance(error, AlreadyExists):
         name = manifest.job.name
-        return f"{what}: choose another metadata.name, or delete that job first ({again('delete', name)})"
+        return f"{what}: choose another metadata.name, or delete that job first ({again(('dtj', 'delete', name))})"
     return what
 
 

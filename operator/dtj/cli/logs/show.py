@@ -28,9 +28,9 @@ async def show_job(
     try:
         if only_error:
             found = await first_error(client.gateway, job, selection)
-            of_cause = ("--role", found.cause.role, "--index", str(found.cause.index))
+            replica = ("--role", found.cause.role, "--index", str(found.cause.index))
             console = Console(highlight=False)
-            for line in first_error_lines(found, more=next_command("logs", typed(job), *of_cause)):
+            for line in first_error_lines(found, more=next_command(("dtj", "logs", typed(job), *replica))):
                 console.print(line, soft_wrap=True)
             return Exit.OK
         if follow:

@@ -6,14 +6,14 @@ import asyncio
 
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.cli.common.connection import format_api_error, with_client
+from dtj.cli.common.connection import Typed, commands_in, format_api_error, with_client
 from dtj.cli.common.console import TERMINAL_WIDTH, Console, Step, Text, next_block
 from dtj.cli.common.formatting import listed
 from dtj.cli.common.job_view import next_words, strategy_words
 from dtj.cli.common.options import Place
 from dtj.cli.common.submission import create_or_report, with_code_of
 from dtj.cli.common.terminal import Exit, say
-from dtj.cli.status.show import Typed, follow, job_console, job_screen, status_view, typed_in
+from dtj.cli.status.show import follow, job_console, job_screen, status_view
 from dtj.client import ApiError, AsyncClient
 from dtj.client.checks import Manifest, check, sound
 from dtj.client.overview import gather
@@ -51,8 +51,7 @@ async def _run_one(
     job = await create_or_report(manifest, client, namespace=namespace)
     if job is None:
         return Exit.API
-    elsewhere = job.namespace if job.namespace != client.namespace else ""
-    typed = typed_in(elsewhere)
+    typed = commands_in(job.namespace, usual=client.namespace)
     screen = job_screen(console, typed)
     screen.say(f"{job.name}: {strategy_words(manifest.spec)}, submitted to namespace {job.namespace}")
     try:

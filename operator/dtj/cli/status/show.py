@@ -17,7 +17,7 @@ from rich.table import Table
 from dtj.api.job import Job, parse_time
 from dtj.api.json import dig, name_of, text
 from dtj.api.names import Condition, Reason, State
-from dtj.cli.common.connection import next_command, next_kubectl
+from dtj.cli.common.connection import Typed, next_command
 from dtj.cli.common.console import Console, Screen, Step, Text, coloured, coloured_state, step_lines
 from dtj.cli.common.formatting import counted, short_time
 from dtj.cli.common.job_view import JobView, cause_words, job_view, last_words, next_words
@@ -50,18 +50,8 @@ async def show_once(client: AsyncClient, name: str) -> int:
     """Print the job as it is. Returns the exit code. Raises ApiError."""
     overview = await gather(client.gateway, name, namespace=client.namespace)
     console = job_console()
-    console.print(status_view(overview, width=console.width, typed=typed_in()))
+    console.print(status_view(overview, width=console.width, typed=next_command))
     return Exit.OK
-
-
-def typed_in(namespace: str = "") -> Typed:
-    """How a person types commands about a job, whose namespace is named if it is not the one that was asked for."""
-
-    def typed(words: Sequence[str]) -> str:
-        program, *arguments = words
-        return (next_kubectl if program == "kubectl" else next_command)(*arguments, namespace=namespace)
-
-    return typed
 
 
 def job_screen(console: Console, typed: Typed) -> Screen[Overview]:
@@ -83,7 +73,7 @@ def job_console() -> Console:
 
 async def watch(client: AsyncClient, name: str) -> int:
     """Show the job at each change until it has ended or is deleted. Returns the exit code. Raises ApiError."""
-    screen = job_screen(job_console(), typed_in())
+    screen = job_screen(job_console(), next_command)
     first = await gather(client.gateway, name, namespace=client.namespace)
     try:
         with screen.shown():
@@ -147,9 +137,6 @@ async def _next_change(changed: asyncio.Event) -> None:
         await asyncio.wait_for(changed.wait(), _REFRESH_SECONDS)
     changed.clear()
 
-
-Typed = Callable[[Sequence[str]], str]
-"""Makes of a command's words the line that a person types for this cluster and namespace."""
 
 # -- the screen -------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from dtj.api import names
 from dtj.api.job import Job, parse_time
-from dtj.cli.common.connection import next_kubectl
+from dtj.cli.common.connection import next_command
 from dtj.cli.common.formatting import short_time
 from dtj.cli.common.terminal import Exit, say
 from dtj.client import AsyncClient
@@ -106,8 +106,8 @@ def problem_of(job: Job, *, now: datetime) -> str | None:
     """Why there will be no TensorBoard unless somebody changes the job; None where there will be one."""
     wanted = job.spec.tensor_board if job.spec is not None else None
     if wanted is None:
-        patch = next_kubectl("patch", f"dtj/{job.name}", "--type=merge", "-p", '{"spec":{"tensorBoard":{}}}')
-        return f"{job.name} has no TensorBoard: set spec.tensorBoard: {patch}"
+        patch = ("kubectl", "patch", f"dtj/{job.name}", "--type=merge", "-p", '{"spec":{"tensorBoard":{}}}')
+        return f"{job.name} has no TensorBoard: set spec.tensorBoard: {next_command(patch)}"
     if job.status.terminal and job.status.ready_time is None:
         return f"{job.name} has no curves: it ended before all its pods were ready"
     ended = parse_time(job.status.completion_time)
@@ -124,5 +124,5 @@ def reason_to_wait(pod: Pod | None) -> str:
     if pod is None:
         return "it starts when all pods of the job run"
     if pod.blocker is None:
-        return f"its pod starts, see {next_kubectl('describe', f'pod/{pod.name}')}"
+        return f"its pod starts, see {next_command(('kubectl', 'describe', f'pod/{pod.name}'))}"
     return f"{pod.blocker.reason}: {pod.blocker.message}"
