@@ -103,10 +103,12 @@ def _check_limits(value: JsonValue, schema: JsonObject, path: str) -> Iterator[V
         yield Violation(path, f"{words}; {remedy}" if remedy else words)
     pattern = schema.get("pattern")
     hint = f"; {_PATTERN_HINTS[pattern]}" if pattern in _PATTERN_HINTS else ""
-    for keyword, size, broken in _limits(value):
+    size, keywords = _size(value)
+    for keyword in keywords:
         limit = schema.get(keyword)
         if isinstance(limit, int) and (size < limit if keyword.startswith("min") else size > limit):
-            words = broken.format(value=_show(value), path=path, limit=limit, size=size, s="" if limit == 1 else "s")
+            plural = "" if limit == 1 else "s"
+            words = _LIMITS[keyword].format(value=_show(value), path=path, limit=limit, size=size, s=plural)
             if limit == 0 and isinstance(value, list | dict):
                 words += hint
             elif isinstance(value, dict) and value:
@@ -152,51 +154,30 @@ _WRITTEN: Final = {"integer": "^-?[0-9]+$", "number": "^-?[0-9]+([.][0-9]+)?$", 
 _LONGEST_SHOWN: Final = 60
 
 
-def _limits(value: JsonValue) -> tuple[tuple[str, float, str], ...]:
-    """The limits that apply to a kind of value: keyword, size, and the server's words."""
-    if isinstance(value, bool):
-        return ()
-    if isinstance(value, int | float):
-        return (
-            (
-                "minimum",
-                value,
-                "Invalid value: {value}: {path} in body should be greater than or equal to {limit}",
-            ),
-            (
-                "maximum",
-                value,
-                "Invalid value: {value}: {path} in body should be less than or equal to {limit}",
-            ),
-        )
+_LIMITS: Final = {
+    "minimum": "Invalid value: {value}: {path} in body should be greater than or equal to {limit}",
+    "maximum": "Invalid value: {value}: {path} in body should be less than or equal to {limit}",
+    "minLength": "Invalid value: {value}: {path} in body should be at least {limit} chars long",
+    "maxLength": "Too long: may not be more than {limit} bytes",
+    "minItems": "Invalid value: {size}: {path} in body should have at least {limit} items",
+    "maxItems": "Too many: {size}: must have at most {limit} item{s}",
+    "minProperties": "Invalid value: {size}: {path} in body should have at least {limit} properties",
+    "maxProperties": "Too many: {size}: must have at most {limit} item{s}",
+}
+"""The server's words for a value beyond a limit, by the keyword of the limit."""
+
+
+def _size(value: JsonValue) -> tuple[float, tuple[str, ...]]:
+    """The size of a value, and the keywords of the limits that apply to it."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value, ("minimum", "maximum")
     if isinstance(value, str):
-        return (
-            (
-                "minLength",
-                len(value),
-                "Invalid value: {value}: {path} in body should be at least {limit} chars long",
-            ),
-            ("maxLength", len(value), "Too long: may not be more than {limit} bytes"),
-        )
+        return len(value), ("minLength", "maxLength")
     if isinstance(value, list):
-        return (
-            (
-                "minItems",
-                len(value),
-                "Invalid value: {size}: {path} in body should have at least {limit} items",
-            ),
-            ("maxItems", len(value), "Too many: {size}: must have at most {limit} item{s}"),
-        )
+        return len(value), ("minItems", "maxItems")
     if isinstance(value, dict):
-        return (
-            (
-                "minProperties",
-                len(value),
-                "Invalid value: {size}: {path} in body should have at least {limit} properties",
-            ),
-            ("maxProperties", len(value), "Too many: {size}: must have at most {limit} item{s}"),
-        )
-    return ()
+        return len(value), ("minProperties", "maxProperties")
+    return 0, ()
 
 
 def _check_object(value: JsonObject, schema: JsonObject, path: str) -> Iterator[Violation]:
