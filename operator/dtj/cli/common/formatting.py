@@ -55,20 +55,15 @@ def shown_path(path: Path, *, base: Path) -> str:
     return str(path.relative_to(base)) if path.is_relative_to(base) else str(path)
 
 
-def restarts_by_class(counts: RestartCounts) -> tuple[tuple[str, int], ...]:
-    """The classes of failures that caused restarts, each with its number."""
+def restarts(counts: RestartCounts) -> str:
+    """``3 (2 error, 1 preemption)``: how many, and the classes of failures that caused them."""
     by_class = (
         ("error", counts.user),
         ("out of memory", counts.out_of_memory),
         ("preemption", counts.preemption),
         ("disruption", counts.disruption),
     )
-    return tuple((name, number) for name, number in by_class if number)
-
-
-def restarts(counts: RestartCounts) -> str:
-    """``3 (2 error, 1 preemption)``."""
-    parts = ", ".join(f"{number} {name}" for name, number in restarts_by_class(counts))
+    parts = ", ".join(f"{number} {name}" for name, number in by_class if number)
     return f"{counts.total} ({parts})" if parts else str(counts.total)
 
 
