@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Final, Self
 
 from dtj import __version__
@@ -19,7 +20,7 @@ from dtj.client.checks import Manifest, Source, manifests_of, placed
 from dtj.client.code_manifest import owned_by, with_code
 from dtj.client.code_pack import CodePack, pack
 from dtj.client.errors import InvalidManifest, InvalidRequest, JobGone, WaitTimeout
-from dtj.client.log_follower import follow_logs
+from dtj.client.log_follower import LogFollower
 from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select
 from dtj.client.overview import Event, aggregated
 from dtj.client.pods import JobPod, owned, pods_of, selector_of
@@ -128,9 +129,8 @@ class AsyncClient:
         job = await self.get(name, namespace=namespace)
         selection = selection or LogSelection()
         if follow:
-            lines = follow_logs(
-                self.gateway, job, selection, changes=lambda: self.follow(job_names.typed(job), namespace=job.namespace)
-            )
+            changes = partial(self.follow, job_names.typed(job), namespace=job.namespace)
+            lines = LogFollower(self.gateway, job, selection, changes).lines()
         else:
             lines = read_logs(self.gateway, await select(self.gateway, job, selection), selection)
         async with aclosing(lines):

@@ -35,18 +35,9 @@ _Item: TypeAlias = LogLine | LogNote | Exception | None
 """An error ends the following, and so does None."""
 
 
-def follow_logs(
-    gateway: KubeGateway, job: Job, selection: LogSelection, *, changes: Callable[[], AsyncGenerator[Job, None]]
-) -> AsyncGenerator[LogLine | LogNote, None]:
-    """What :func:`~dtj.client.logs.read_logs` gives, and then what comes, until the job has ended or is deleted.
+class LogFollower:
+    """The logs of a job; ``changes`` follows the job, see :meth:`dtj.client.AsyncClient.follow`."""
 
-    ``changes`` follows the job, see :meth:`dtj.client.AsyncClient.follow`. Raises what
-    :func:`~dtj.client.logs.select` raises, and Forbidden.
-    """
-    return _Follower(gateway, job, selection, changes).lines()
-
-
-class _Follower:
     def __init__(
         self, gateway: KubeGateway, job: Job, selection: LogSelection, changes: Callable[[], AsyncGenerator[Job, None]]
     ) -> None:
@@ -64,6 +55,10 @@ class _Follower:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def lines(self) -> AsyncGenerator[LogLine | LogNote, None]:
+        """What :func:`~dtj.client.logs.read_logs` gives, and then what comes, until the job has ended or is deleted.
+
+        Raises what :func:`~dtj.client.logs.select` raises, and Forbidden.
+        """
         there = await select(self._gateway, self._job, self._selection)
         begun = [each for each in there if has_log(each, self._selection)]
         self._begun = {each.uid: log_of(self._gateway, each, self._selection.query(each)) for each in begun}

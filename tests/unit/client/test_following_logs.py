@@ -15,7 +15,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Reason
 from dtj.api.tfjob.names import Label as TFJobLabel
-from dtj.client.log_follower import follow_logs
+from dtj.client.log_follower import LogFollower
 from dtj.client.logs import LogSelection
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, Unavailable
@@ -109,7 +109,7 @@ class Follower:
 
     def __init__(self, cluster: Cluster, selection: LogSelection | None = None) -> None:
         gateway = cast("KubeGateway", cast("Any", cluster))
-        self._lines = follow_logs(gateway, cluster.running, selection or LogSelection(), changes=cluster.changes)
+        self._lines = LogFollower(gateway, cluster.running, selection or LogSelection(), cluster.changes).lines()
 
     async def until(self, words: str) -> list[str]:
         """What is printed until this line has come."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 from dtj.api.job import Job
@@ -13,7 +14,7 @@ from dtj.cli.common.console import Console, Text, coloured
 from dtj.cli.common.terminal import Exit, copy_line, say
 from dtj.client import AsyncClient
 from dtj.client.job_names import typed
-from dtj.client.log_follower import follow_logs
+from dtj.client.log_follower import LogFollower
 from dtj.client.logs import FirstError, LogLine, LogNote, LogSelection, first_error, read_logs, select, silence
 from dtj.core.outcome import how_replica_ended
 from dtj.core.replicas import replicas
@@ -34,7 +35,7 @@ async def show_job(
                 console.print(line, soft_wrap=True)
             return Exit.OK
         if follow:
-            await output.show(follow_logs(client.gateway, job, selection, changes=lambda: client.follow(name)))
+            await output.show(LogFollower(client.gateway, job, selection, partial(client.follow, name)).lines())
             return Exit.OK
         pods = await select(client.gateway, job, selection)
         nothing = silence(pods, job, selection)
