@@ -68,7 +68,7 @@ class LogSelection:
 
     def container_of(self, each: JobPod) -> str:
         """The container that is meant."""
-        return self.container or each.main_container
+        return self.container or each.record.main_container
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,11 +49,6 @@ class JobPod:
         found = (*self.record.spec.containers, *(self.record.spec.init_containers or ()))
         return tuple(container.name for container in found)
 
-    @property
-    def main_container(self) -> str:
-        """The container that trains."""
-        return self.record.main_container
-
 
 def selector_of(job: Job) -> str:
     """Selects the pods of a job, and those of an earlier one of the same name."""

@@ -338,7 +338,7 @@ def _pod_table(
 def _restarts_of(each: JobPod) -> str:
     """How often the replica was started again: the name counts the pods before this one, and its kubelet the rest."""
     _, _, number = each.title.removeprefix(each.pod.role).partition("-r")
-    return str((int(number) if number.isdecimal() else 0) + each.record.restarts(each.main_container))
+    return str((int(number) if number.isdecimal() else 0) + each.record.restarts(each.record.main_container))
 
 
 def _step_of(overview: Overview) -> str:
