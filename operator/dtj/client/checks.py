@@ -224,11 +224,11 @@ def _document(source: Mapping[str, object]) -> Document | str:
         body = json.loads(json.dumps(dict(source), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         return f"{_ORIGIN}: not JSON: {error}"
-    return Document(path=None, number=1, alone=True, body=body, origin=_ORIGIN)
+    return Document(path=None, number=1, alone=True, body=body, file=_ORIGIN)
 
 
 def _parsed(source: str) -> Iterable[Document | str]:
     try:
-        return parse(source, origin=_ORIGIN)
+        return parse(source, file=_ORIGIN)
     except UnreadableFile as error:
         return [str(error)]

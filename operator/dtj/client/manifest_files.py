@@ -34,21 +34,16 @@ class UnreadableFile(Exception):
 class Document:
     """One document of a file; ``number`` counts from 1, ``alone`` where the file has no other.
 
-    ``path`` is None where it came from no file; ``origin`` then says from where. ``item`` is its place in a list, as
-    ``kubectl get -o yaml`` prints one; None if it is a document of its own.
+    ``path`` is None where it came from no file; ``file`` is how messages name it in any case. ``item`` is its place in
+    a list, as ``kubectl get -o yaml`` prints one; None if it is a document of its own.
     """
 
     path: str | None
     number: int
     alone: bool
     body: JsonObject
-    origin: str = _STDIN_NAME
+    file: str = _STDIN_NAME
     item: int | None = None
-
-    @property
-    def file(self) -> str:
-        """How messages name the file."""
-        return self.path if self.path is not None else self.origin
 
     @property
     def name(self) -> str:
@@ -78,26 +73,25 @@ def read(file: str) -> tuple[Document, ...]:
 
     Raises UnreadableFile.
     """
-    path = None if file == STDIN else file
-    shown = path if path is not None else _STDIN_NAME
-    return parse(_text(file, shown), path=path, origin=shown)
+    path, shown = (None, _STDIN_NAME) if file == STDIN else (file, file)
+    return parse(_text(file, shown), path=path, file=shown)
 
 
-def parse(text: str, *, path: str | None = None, origin: str) -> tuple[Document, ...]:
-    """The documents of a YAML text, which messages call ``origin``; empty ones are skipped. Raises UnreadableFile."""
+def parse(text: str, *, path: str | None = None, file: str) -> tuple[Document, ...]:
+    """The documents of a YAML text, which messages call ``file``; empty ones are skipped. Raises UnreadableFile."""
     try:
         found = list(values(text))
     except yaml.MarkedYAMLError as error:
-        raise UnreadableFile(f"{origin}: {_explain(error, text)}") from error
+        raise UnreadableFile(f"{file}: {_explain(error, text)}") from error
     except yaml.YAMLError as error:
-        raise UnreadableFile(f"{origin}: not YAML: {' '.join(str(error).split())}") from error
+        raise UnreadableFile(f"{file}: not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise UnreadableFile(f"{origin}: not a manifest: nested too deep") from error
+        raise UnreadableFile(f"{file}: not a manifest: nested too deep") from error
     present = [(number, value) for number, value in enumerate(found, start=1) if value is not None]
     if not present:
-        raise UnreadableFile(f"{origin}: empty: there is no document in it")
+        raise UnreadableFile(f"{file}: empty: there is no document in it")
     return tuple(
-        Document(path=path, number=number, alone=len(found) == 1, body=_mapping(value, origin, number), origin=origin)
+        Document(path=path, number=number, alone=len(found) == 1, body=_mapping(value, file, number), file=file)
         for number, value in present
     )
 

@@ -124,7 +124,7 @@ def place(tmp_path: Path) -> RunPlace:
     directory = RunDirectory(tmp_path / "runs" / "digits" / "1")
     directory.checkpoint.mkdir(parents=True)
     (directory.checkpoint / "ckpt-225.index").touch()
-    document = Document(path="my digits.yaml", number=1, alone=True, body=manifest())
+    document = Document(path="my digits.yaml", number=1, alone=True, body=manifest(), file="my digits.yaml")
     return RunPlace(document=document, directory=directory, base=tmp_path)
 
 

@@ -73,4 +73,4 @@ async def _stored(client: AsyncClient, name: str) -> Document:
     from dtj.client.manifest_files import Document
 
     body = await job_names.read(client.gateway, name, namespace=client.namespace)
-    return Document(path=None, number=1, alone=True, body=body, origin=f"namespace {client.namespace}")
+    return Document(path=None, number=1, alone=True, body=body, file=f"namespace {client.namespace}")
