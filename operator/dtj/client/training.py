@@ -10,7 +10,6 @@ from typing import Final, Self
 
 from dtj.api import names
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
 from dtj.api.names import job_name_from
 from dtj.api.strategies import Strategy
 from dtj.client.code_pack import pack
@@ -99,35 +98,27 @@ def train(
     Raises CodeError, InvalidManifest, ConfigError, and ApiError.
     """
     packed = pack(code, extra={SCRIPT: script_of(function, arguments or {}, code=code)})
-    container: JsonObject = {"name": names.MAIN_CONTAINER, "image": image, "args": [f"--script={SCRIPT}"]}
+    container: dict[str, object] = {"name": names.MAIN_CONTAINER, "image": image, "args": [f"--script={SCRIPT}"]}
     if env:
         container["env"] = [{"name": key, "value": value} for key, value in env.items()]
-    manifest = _manifest(
-        name or f"{job_name_from(getattr(function, '__name__', 'job'))}-{secrets.token_hex(3)}",
-        strategy or (Strategy.MULTI_WORKER_MIRRORED if workers > 1 else Strategy.ONE_DEVICE),
-        workers,
-        {**container, **({"resources": resources} if resources else {})},
-        {"accelerator": accelerator, "checkpoint": checkpoint},
-    )
+    if resources:
+        container["resources"] = resources
+    fields = {"accelerator": accelerator, "checkpoint": checkpoint}
+    usual = Strategy.MULTI_WORKER_MIRRORED if workers > 1 else Strategy.ONE_DEVICE
+    manifest = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": name or f"{job_name_from(getattr(function, '__name__', 'job'))}-{secrets.token_hex(3)}"},
+        "spec": {
+            "strategy": str(strategy or usual),
+            "replicaSpecs": {"worker": {"replicas": workers}},
+            **{key: value for key, value in fields.items() if value is not None},
+            "template": {"spec": {"containers": [container]}},
+        },
+    }
     client = Client(namespace=namespace, kubeconfig=kubeconfig, context=context)
     try:
         return TrainingRun(client, client.submit(manifest, code=packed))
     except BaseException:
         client.close()
         raise
-
-
-def _manifest(
-    name: str, strategy: str, workers: int, container: Mapping[str, object], fields: Mapping[str, object]
-) -> dict[str, object]:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND,
-        "metadata": {"name": name},
-        "spec": {
-            "strategy": str(strategy),
-            "replicaSpecs": {"worker": {"replicas": workers}},
-            **{key: value for key, value in fields.items() if value is not None},
-            "template": {"spec": {"containers": [container]}},
-        },
-    }
