@@ -20,6 +20,7 @@ from dtj.core.pod_state import main_container_of
 from dtj.kube.gateway import PODS
 from dtj.local.objects import Key, Objects, timestamp
 from dtj.local.pod_command import METRICS_FILE, TERMINATION_LOG, Command
+from dtj.local.ports import HOST
 from dtj.local.process import Process, tail
 from dtj.local.run_directory import RunDirectory
 
@@ -220,8 +221,6 @@ def _take(file: Path) -> str:
 
 # -- the status of a pod ----------------------------------------------------------------------------------------
 
-POD_IP: Final = "127.0.0.1"
-
 
 def _status_pending() -> JsonObject:
     """The pod has its node; its process is about to start."""
@@ -237,7 +236,7 @@ def _status_running(pod: JsonObject, *, since: str) -> JsonObject:
     """The process runs. There are no probes on this machine, so that running is ready."""
     return {
         "phase": Phase.RUNNING,
-        "podIP": POD_IP,
+        "podIP": HOST,
         "startTime": since,
         "conditions": [*_others(pod, "Ready"), _condition("Ready", met=True)],
         "containerStatuses": [_container(pod, ready=True, state={"running": {"startedAt": since}})],

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -192,7 +193,9 @@ def create(runs: Path, *, job: str, now: datetime) -> RunDirectory:
     """Make the folder of a new run, and let ``latest`` point at it. Raises OSError."""
     parent = runs.resolve() / job
     parent.mkdir(parents=True, exist_ok=True)
-    for name in _names(now):
+    time = now.strftime("%Y%m%d-%H%M%S")
+    for number in count(1):
+        name = time if number == 1 else f"{time}-{number}"
         directory = RunDirectory(parent / name)
         try:
             directory.path.mkdir(mode=_PRIVATE)
@@ -236,15 +239,6 @@ def find(run: str, runs: Path) -> RunDirectory:
 def jobs_with_runs(runs: Path) -> list[str]:
     """Names of the jobs that have run here, in order."""
     return sorted(path.parent.name for path in runs.glob(f"*/{LATEST}"))
-
-
-def _names(now: datetime) -> Iterator[str]:
-    name = now.strftime("%Y%m%d-%H%M%S")
-    yield name
-    number = 2
-    while True:
-        yield f"{name}-{number}"
-        number += 1
 
 
 def _make_folders(directory: RunDirectory) -> None:
