@@ -68,12 +68,10 @@ def restarts(counts: RestartCounts) -> str:
 
 
 def columns(rows: Iterable[Sequence[str]], *, gap: int = 2) -> list[str]:
-    """Rows as lines; all columns but the last as wide as their widest cell in a row that has all of them."""
+    """Rows of equal length as lines; each column is as wide as its widest cell."""
     rows = list(rows)
-    count = max(map(len, rows), default=0)
-    full = [row for row in rows if len(row) == count]
-    widths = [*(max((len(row[place]) for row in full), default=0) for place in range(count - 1)), 0]
-    cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] for row in rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
     return [(" " * gap).join(row).rstrip() for row in cells]
 
 
