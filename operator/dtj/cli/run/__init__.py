@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from dtj.cli.common.options import CODE, Duration, Place, code_option, place_options, runs_option
+from dtj.cli.common.options import Duration, Place, code_option, place_options, runs_option
 from dtj.cli.init import MANIFEST
 
 
@@ -72,18 +72,9 @@ def run(
     return run_files_here(files, options, trainer_python=trainer_python)
 
 
-_HERE = {
-    "runs": "--output-dir",
-    "resume": "--resume",
-    "trainer_python": "--trainer-python",
-    "ignore_memory": "--ignore-memory",
-}
-_THERE = {
-    "code": CODE,
-    "namespace": "--namespace",
-    "context": "--context",
-    "kubeconfig": "--kubeconfig",
-}
+_HERE = ("runs", "resume", "trainer_python", "ignore_memory")
+_THERE = ("code", "namespace", "context", "kubeconfig")
+"""The parameters that have a meaning only on this machine, and only on a cluster."""
 
 
 def _manifest_here() -> tuple[str, ...]:
@@ -95,10 +86,12 @@ def _manifest_here() -> tuple[str, ...]:
 
 def _check_options(context: click.Context, on_cluster: bool) -> None:
     """Refuse options that would be without effect. Raises UsageError."""
-    for name, option in (_HERE if on_cluster else _THERE).items():
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+    for option in context.command.params:
+        name = option.name or ""
+        given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if given and name in (_HERE if on_cluster else _THERE):
             why = "is for runs on this machine: leave out this option or --cluster" if on_cluster else "needs --cluster"
-            raise click.UsageError(f"{option} {why}")
+            raise click.UsageError(f"{option.opts[-1]} {why}")
 
 
 def _command(context: click.Context, runs: Path) -> tuple[str, ...]:
