@@ -15,7 +15,6 @@ import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -163,7 +162,7 @@ def _entries(root: Path) -> tuple[list[tarfile.TarInfo], tuple[str, ...]]:
         raise CodeError(f"{root}: is not a directory: name the directory that holds the code")
     found: list[tarfile.TarInfo] = []
     withheld: list[str] = []
-    for entry in _walk(root, "", _ignored(root), withheld):
+    for entry in _walk(root, "", _exclusions(root), withheld):
         found.append(entry)
         if len(found) > MAX_ENTRIES:
             raise CodeError(
@@ -173,7 +172,7 @@ def _entries(root: Path) -> tuple[list[tarfile.TarInfo], tuple[str, ...]]:
     return sorted(found, key=lambda entry: entry.name), tuple(sorted(withheld))
 
 
-def _walk(root: Path, below: str, ignored: _Ignored, withheld: list[str]) -> Iterator[tarfile.TarInfo]:
+def _walk(root: Path, below: str, exclusions: _Exclusions, withheld: list[str]) -> Iterator[tarfile.TarInfo]:
     """The entries of a directory and of those in it. What is excluded is not opened, as by git; if it is because it
     usually holds secrets, it is added to ``withheld``.
 
@@ -181,20 +180,21 @@ def _walk(root: Path, below: str, ignored: _Ignored, withheld: list[str]) -> Ite
     """
     with os.scandir(root / below) as listing:
         children = [(f"{below}{child.name}", child.stat(follow_symlinks=False)) for child in listing]
+    excluded, not_needed = exclusions
     for path, status in children:
         mode = status.st_mode
-        reason = ignored(path, stat.S_ISDIR(mode))
-        if reason is _Reason.SECRET:
-            withheld.append(f"{path}/" if stat.S_ISDIR(mode) else path)
-        if reason is not None:
+        is_directory = stat.S_ISDIR(mode)
+        if excluded(path, is_directory):
+            if not not_needed(path, is_directory):
+                withheld.append(f"{path}/" if is_directory else path)
             continue
         if stat.S_ISLNK(mode):
             yield _header(path, mode, target=os.readlink(root / path))
         elif stat.S_ISREG(mode):
             yield _header(path, mode, status.st_size)
-        elif stat.S_ISDIR(mode):
+        elif is_directory:
             yield _header(path, mode)
-            yield from _walk(root, f"{path}/", ignored, withheld)
+            yield from _walk(root, f"{path}/", exclusions, withheld)
         else:
             raise CodeError(f"{root / path}: is neither a file nor a directory: exclude it in {root / IGNORE_FILE}")
 
@@ -223,18 +223,14 @@ def _check_links(entries: Sequence[tarfile.TarInfo], root: Path) -> None:
             )
 
 
-class _Reason(Enum):
-    """Why an entry is excluded."""
+_Matcher: TypeAlias = Callable[[str, bool], bool]
+"""Whether rules exclude an entry: its path, and whether it is a directory. No parent of it is excluded."""
 
-    NOT_NEEDED = auto()
-    SECRET = auto()
-
-
-_Ignored: TypeAlias = Callable[[str, bool], _Reason | None]
-"""Why an entry is excluded, None if it is not: its path, and whether it is a directory. No parent of it is."""
+_Exclusions: TypeAlias = tuple[_Matcher, _Matcher]
+"""All rules, and those without the names of secrets."""
 
 
-def _ignored(root: Path) -> _Ignored:
+def _exclusions(root: Path) -> _Exclusions:
     """The rules of the directory. Raises CodeError and OSError.
 
     pathspec decides about files alone, and of two rules it prefers the one that does not end in ``/``. A directory is
@@ -253,19 +249,12 @@ def _ignored(root: Path) -> _Ignored:
         except (ValueError, re.error) as error:  # pathspec lets those of the expression that it writes pass
             raise CodeError(f'{file}: line {number}: "{line}" is not a pattern as git reads it') from error
 
-    def matcher(lines: Sequence[str]) -> Callable[[str, bool], bool]:
+    def matcher(lines: Sequence[str]) -> _Matcher:
         of_files = GitIgnoreSpec.from_lines(lines)
         of_directories = GitIgnoreSpec.from_lines(map(_without_slash, lines))
         return lambda path, is_directory: (of_directories if is_directory else of_files).match_file(path)
 
-    ignored, not_needed = matcher([*ALWAYS_IGNORED, *SECRET_FILES, *lines]), matcher([*ALWAYS_IGNORED, *lines])
-
-    def reason(path: str, is_directory: bool) -> _Reason | None:
-        if not ignored(path, is_directory):
-            return None
-        return _Reason.NOT_NEEDED if not_needed(path, is_directory) else _Reason.SECRET
-
-    return reason
+    return matcher([*ALWAYS_IGNORED, *SECRET_FILES, *lines]), matcher([*ALWAYS_IGNORED, *lines])
 
 
 def _without_slash(rule: str) -> str:
