@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import webbrowser
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from dtj.api import names
@@ -38,8 +38,8 @@ async def show_job(client: AsyncClient, name: str, *, port: int, browser: bool, 
     try:
         await _await_pod(client, name, timeout=timeout)
         target = Target(client.namespace, tensorboard_name(name), names.TENSORBOARD_PORT)
-        shown: set[str] = set()
-        complain = partial(_say_once, shown)
+        # A browser repeats its requests; a person needs to read of a problem once.
+        complain = cache(partial(say, err=True))
         async with forwarded(client.gateway, target, port=port, complain=complain) as local_port:
             _show(name, local_port, browser=browser)
             await asyncio.Event().wait()  # until Ctrl-C
@@ -57,13 +57,6 @@ def _show(subject: str, port: int, *, browser: bool) -> None:
     say(f"TensorBoard of {subject}: {url}  (Ctrl-C ends)")
     if browser:
         webbrowser.open(url)
-
-
-def _say_once(shown: set[str], problem: str) -> None:
-    """A browser repeats its requests; a person needs to read of a problem once."""
-    if problem not in shown:
-        shown.add(problem)
-        say(problem, err=True)
 
 
 async def _await_pod(client: AsyncClient, name: str, *, timeout: float) -> None:
