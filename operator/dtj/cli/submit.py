@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dtj.cli.common.connection import commands_in, with_client
+from dtj.cli.common.connection import commands_in, report_error, with_client
 from dtj.cli.common.formatting import named
 from dtj.cli.common.options import Place, code_option, place_options
 from dtj.cli.common.terminal import Exit, say, write
@@ -70,15 +70,13 @@ def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) ->
     """Print the objects that :func:`_create` creates, a ConfigMap before its job."""
     from dtj.cli.common.formatting import as_json, as_yaml
     from dtj.cli.common.submission import with_code_of
-    from dtj.client import ClientError, InvalidManifest
+    from dtj.client import ClientError
     from dtj.client.checks import check, placed, sound
 
     try:
         jobs = with_code_of(placed(sound(check(files, None)), namespace="", asked=place.namespace), code)
     except ClientError as error:
-        for line in error.problems if isinstance(error, InvalidManifest) else (str(error),):
-            say(line, err=True)
-        return Exit.USAGE
+        return report_error(error)
     bodies = [_in_namespace(body, namespace) for job, namespace in jobs for body in job.objects]
     write(as_yaml(bodies) if form == "yaml" else as_json(bodies))
     return Exit.OK
@@ -86,8 +84,8 @@ def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) ->
 
 def _in_namespace(body: JsonObject, namespace: str) -> JsonObject:
     """The object with its namespace. An empty one is for kubectl to choose."""
+    from dtj.api.json import fields_of
+
     if not namespace:
         return body
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict), "it was checked"
-    return {**body, "metadata": {**metadata, "namespace": namespace}}
+    return {**body, "metadata": {**fields_of(body["metadata"]), "namespace": namespace}}

@@ -46,7 +46,7 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
     """The exit code of work with a client for that place; what goes wrong is printed in one line."""
     import asyncio
 
-    from dtj.client import ApiError, ClientError, ConfigError, InvalidManifest
+    from dtj.client import ApiError, ClientError, ConfigError
 
     async def connected() -> int:
         async with await place.connect() as client:
@@ -58,9 +58,7 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
         say(f"{error}{_runs_here() if place == Place() else ''}", err=True)
         return Exit.USAGE
     except ClientError as error:
-        for line in error.problems if isinstance(error, InvalidManifest) else (str(error),):
-            say(line, err=True)
-        return _exit_code(error)
+        return report_error(error)
     except ApiError as error:
         say(format_api_error(error), err=True)
         return Exit.API
@@ -89,9 +87,12 @@ def format_api_error(error: ApiError) -> str:
     return error.message
 
 
-def _exit_code(error: ClientError) -> int:
-    from dtj.client import ConditionUnreachable, JobGone, WaitTimeout
+def report_error(error: ClientError) -> int:
+    """Print what is wrong, a line each. Returns the exit code."""
+    from dtj.client import ConditionUnreachable, InvalidManifest, JobGone, WaitTimeout
 
+    for line in error.problems if isinstance(error, InvalidManifest) else (str(error),):
+        say(line, err=True)
     match error:
         case WaitTimeout():
             return Exit.TIMEOUT
