@@ -9,6 +9,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api import names
+from dtj.api.form import DTJ
 from dtj.api.json import JsonObject, dig, fields_of, objects, text
 from dtj.api.names import Env
 from dtj.api.spec import Role
@@ -191,18 +192,13 @@ def _below(value: JsonValue, key: str) -> Iterator[JsonObject]:
 def _differences(shared: JsonObject, own: JsonObject) -> JsonObject | None:
     """The fields of a role that make ``shared`` the template ``own``; None where it needs one of its own."""
     common, other = copy.deepcopy(shared), copy.deepcopy(own)
-    before, after = (_main_of(template) for template in (common, other))
+    before, after = (DTJ.main_container(template["spec"]) for template in (common, other))
     made: JsonObject = {}
     for field, nothing in _DIFFERENCES.items():
         was, now = before.pop(field, nothing), after.pop(field, nothing)
         if was != now:
             made[field] = now
     return made if common == other else None
-
-
-def _main_of(template: JsonObject) -> JsonObject:
-    containers = objects(dig(template, "spec", "containers"))
-    return next((c for c in containers if c.get("name") == names.MAIN_CONTAINER), containers[0])
 
 
 def _set_or_remove(container: JsonObject, key: str, items: list[JsonValue]) -> None:
