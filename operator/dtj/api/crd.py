@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from dtj.api import names
 from dtj.api.base import POD_TEMPLATE_PATH, QUANTITY, VOLUME_SOURCE
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, fields_of
 from dtj.api.pod_schema import QUANTITY_SCHEMA, fragment, pod_template_schema, volume_source_schema
 from dtj.api.rule import ANY_KEY, Path, Rule
 from dtj.api.rules import RULES
@@ -139,8 +139,7 @@ def job_schema() -> JsonObject:
 def structural(model: type[BaseModel]) -> JsonObject:
     """A model's JSON schema in the structural form that CRDs require: no references, no unions, no titles."""
     source = model.model_json_schema(by_alias=True)
-    definitions = source.get("$defs", {})
-    return _convert(source, definitions if isinstance(definitions, dict) else {})
+    return _convert(source, fields_of(source.get("$defs")))
 
 
 def without(schema: JsonObject, *keywords: str) -> JsonObject:

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Final
 
 from dtj.api import quantities
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, items_of
 from dtj.api.pod_limits import LIMITS, PORT_OR_NAME, PREFIX
 
 FILE: Final = "pod_template_schema.json"
@@ -136,11 +136,10 @@ def _default_list_keys(schema: JsonObject) -> None:
 
     Kubernetes' other defaults are left to Kubernetes: most are the empty string for "not set".
     """
-    keys = schema.get("x-kubernetes-list-map-keys")
-    required = dig(schema, "items", "required")
-    for key in keys if isinstance(keys, list) else []:
+    required = items_of(dig(schema, "items", "required"))
+    for key in items_of(schema.get("x-kubernetes-list-map-keys")):
         field = dig(schema, "items", "properties", str(key))
-        if isinstance(field, dict) and key not in (required if isinstance(required, list) else []):
+        if isinstance(field, dict) and key not in required:
             field["default"] = "TCP" if key == "protocol" else ""
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api import pod_limits, quantities
-from dtj.api.json import JsonObject, dig, fields_of
+from dtj.api.json import JsonObject, dig, fields_of, items_of
 from dtj.api.names import CONFIG_KEY, DNS_LABEL, matches
 from dtj.api.rule import Violation
 from dtj.api.storage import AUTO, AUTO_PATTERN
@@ -181,8 +181,7 @@ def _size(value: JsonValue) -> tuple[float, tuple[str, ...]]:
 
 
 def _check_object(value: JsonObject, schema: JsonObject, path: str) -> Iterator[Violation]:
-    required = schema.get("required")
-    for name in required if isinstance(required, list) else []:
+    for name in items_of(schema.get("required")):
         if value.get(str(name)) is None:
             yield Violation(_below(path, str(name)), "Required value")
     for key, item in value.items():

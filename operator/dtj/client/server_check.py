@@ -88,8 +88,7 @@ def _objects(job: Job, spec: JobSpec, platform: Platform) -> Iterator[tuple[Reso
 
 def _without_owner(body: JsonObject) -> JsonObject:
     """Some clusters ask for more rights of who names an owner than a person who submits needs."""
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = fields_of(body["metadata"])
     return {**body, "metadata": {key: value for key, value in metadata.items() if key != "ownerReferences"}}
 
 

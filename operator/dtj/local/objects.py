@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from dtj.api.job import micro_time
-from dtj.api.json import JsonObject, apply_merge_patch, dig, fields_of, text
+from dtj.api.json import JsonObject, apply_merge_patch, dig, fields_of, object_at, text
 from dtj.kube.errors import AlreadyExists, Conflict, NotFound
 from dtj.kube.gateway import Listing, Resource, WatchEvent
 
@@ -75,7 +75,7 @@ class Objects:
         if key in self._objects:
             raise AlreadyExists(f'{key[0].plural} "{key[2]}" already exists', status=409, reason="AlreadyExists")
         created = copy.deepcopy(body)
-        _metadata(created).update(
+        object_at(created, "metadata").update(
             namespace=key[1], name=key[2], uid=str(uuid.uuid4()), generation=1, creationTimestamp=timestamp()
         )
         return self._store(key, created, "ADDED")
@@ -108,7 +108,7 @@ class Objects:
 
     def _record(self, key: Key, body: JsonObject, kind: Literal["ADDED", "MODIFIED", "DELETED"]) -> JsonObject:
         version = len(self._history) + 1
-        recorded = {**body, "metadata": {**_metadata(body), "resourceVersion": str(version)}}
+        recorded = {**body, "metadata": {**object_at(body, "metadata"), "resourceVersion": str(version)}}
         self._history.append(_Occurrence(version, key[0], kind, recorded))
         self._changed.set()
         return recorded
@@ -117,12 +117,6 @@ class Objects:
 def timestamp(in_seconds: float = 0) -> str:
     """Now, or a moment to come, finer than an API server writes it, so that the first of two failures can be found."""
     return micro_time(datetime.now(UTC) + timedelta(seconds=in_seconds))
-
-
-def _metadata(body: JsonObject) -> JsonObject:
-    metadata = body.setdefault("metadata", {})
-    assert isinstance(metadata, dict)
-    return metadata
 
 
 def _selected(body: JsonObject, namespace: str | None, selector: str) -> bool:
