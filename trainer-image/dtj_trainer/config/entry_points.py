@@ -45,8 +45,8 @@ class UserCode(Options):
     )  # fmt: skip
     data: Name | None = option(
         "--data", parse=_name("--data"), default=None, metavar="MODULE:DATASET",
-        help="your own data instead of --dataset: a function without arguments that returns a tf.data.Dataset of "
-        "single examples (inputs, labels), or two as {'training': …, 'held_out': …}",
+        help="your own data instead of --dataset: a function without arguments that returns {'training': …, "
+        "'held_out': …}, two tf.data.Datasets of single examples (inputs, labels)",
     )  # fmt: skip
     loss: str | None = option(
         "--loss", parse=some_text, default=None, metavar="NAME",
