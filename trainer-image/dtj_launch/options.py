@@ -179,8 +179,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--start-timeout", default="300", metavar="S", help="seconds to wait for the peers; then exit 75 (300)")
     add(
         "--rejoin-timeout", default="30", metavar="S",
-        help="the same after a restart in place (30); DTJ_RESTART_SCOPE=Pod makes it --start-timeout and has 42, "
-        "saved with a peer that was asked to stop, restart too; Job forbids restarts in place",
+        help="the same after a restart in place (30); DTJ_RESTART_SCOPE=Pod, or an elastic job without parameter "
+        "servers, makes it --start-timeout and has 42, saved with a peer that was asked to stop, restart too; Job "
+        "forbids restarts in place",
     )  # fmt: skip
     add(
         "--max-restarts-in-place", default="3", metavar="N",
