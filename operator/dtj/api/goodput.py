@@ -63,7 +63,11 @@ class Seconds(LenientModel):
         default=0, description="starting is the time from its pods' creation until the training begins."
     )
     training: _Seconds = Field(default=0, description="training is the time of steps, each of which counts once.")
-    input: _Seconds = Field(default=0, description="input is the time in which the training waited for data.")
+    input: _Seconds = Field(
+        default=0,
+        description="input is the time in which the training waited for data, where its image says that. The trainer's "
+        "does not: it is in training.",
+    )
     checkpointing: _Seconds = Field(
         default=0, description="checkpointing is the time in which the training waited for its checkpoints."
     )
