@@ -329,7 +329,7 @@ class RunPolicy(SpecModel):
         ge=1,
         le=2_147_483_647,
         description="startDeadlineSeconds is how long the pods may take until all are ready, in seconds since the job "
-        "was created or resumed. Then the job fails, and the message gives the reason.",
+        "was created, resumed or admitted. Then the job fails, and the message gives the reason.",
     )
     evaluation_timeout_seconds: int = Field(
         default=300,
