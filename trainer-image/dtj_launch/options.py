@@ -156,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="dtj-launch [options] -- COMMAND...\n       dtj-launch [options] --module NAME -- ARGUMENTS...",
         allow_abbrev=False,
         description="Starts the program of one task of a DistributedTrainingJob: waits for its peers, passes signals "
-        "on, keeps its last words, and starts it again in its place when a peer was lost.",
+        "on, and starts it again in its place when a peer was lost.",
         epilog="Exit codes: the program's own (128 + n after signal n); 2 bad input, 75 the peers did not come, 126 "
         "the program cannot be run, 127 the program does not exist, 143 asked to stop while nothing ran. SIGQUIT "
         "prints the stacks of all Python threads of the program.",
