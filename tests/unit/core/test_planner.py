@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from builders import NOW, edited, job, seen
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import PatchStatus
+from dtj.core.actions import Create, CreatePod, Delete, DeletePod, Emit, PatchStatus, Update
 from dtj.core.observed import Phase
 from dtj.core.planner import plan
+from dtj.core.platform import JobAccess, Platform
 from support.planned import called
 from world import World, running
 
@@ -19,6 +22,16 @@ class TestStarting:
         world.step()
         assert [*map(called, world.step())] == ["PatchStatus", "Create Service", "CreatePod", "CreatePod", "Emit"]
         assert world.events[-1].message == "created 2 pods (2 worker)"
+
+    @pytest.mark.parametrize(("workers", "more"), [(1, 5), (6, 5), (50, 6)])
+    def test_a_start_costs_a_write_for_each_pod_and_a_few_more(self, workers: int, more: int) -> None:
+        """As the chart has it, with a NetworkPolicy. The addresses of 50 replicas are in a ConfigMap."""
+        world = World(job(roles={"worker": workers}), platform=Platform(job_access=JobAccess())).settle()
+        world.run_all()
+        world.settle()
+        assert world.job.status.state == "Running"
+        writes = (Create, CreatePod, Update, Delete, DeletePod, PatchStatus, Emit)
+        assert sum(isinstance(action, writes) for action in world.history) == workers + more
 
     def test_a_deleted_job_gets_no_plan(self) -> None:
         deleting = replace(job(), deleting=True)
