@@ -67,6 +67,7 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
     "-n",
     "namespaces",
     multiple=True,
+    envvar="DTJ_OPERATOR_NAMESPACE",
     help="Run the jobs of this namespace only. You can repeat this option.",
 )
 @click.option("--all-namespaces", "-A", is_flag=True, help="Run the jobs of all namespaces. This is the default.")

@@ -53,6 +53,11 @@ def test_options_and_environment_variables_become_settings(started: list[Operato
     assert settings.restricted
 
 
+def test_namespaces_come_from_the_variable_of_their_option(started: list[OperatorSettings]) -> None:
+    assert CliRunner().invoke(command.main, [], env={"DTJ_OPERATOR_NAMESPACE": "team-a team-b"}).exit_code == 0
+    assert started[0].namespaces == ("team-a", "team-b")
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
