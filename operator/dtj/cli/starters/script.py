@@ -3,7 +3,8 @@
     python train.py        # here, alone
     dtj run job.yaml       # here, with as many processes as the job has workers
 
-It uses tf_keras. With `--script`, `fit` of Keras 3 works under MultiWorkerMirroredStrategy too.
+It uses tf_keras, which is in the trainer's image; on this machine: pip install --no-deps 'tf_keras==2.21.*'. With
+`--script`, `fit` of Keras 3 works under MultiWorkerMirroredStrategy too.
 """
 
 import os
