@@ -77,6 +77,8 @@ def test_a_data_worker_says_where_it_is_reached() -> None:
         ("--data-dir=/data --data-format=xml", ": no such format; this trainer knows tfrecord"),
         ("--data-dir=/data --held-out=0.8", ": give a share above 0 and at most 0.5, or the path"),
         ("--data-dir=/data --held-out=0", ": give a share above 0"),
+        ("--data-dir=/data/**/*.csv", ": ** would be one directory, as * is; give the directory, of which all"),
+        ("--data-dir=/data --held-out=s3://bucket/**", ": ** would be one directory, as * is"),
         ("--data-dir=/data --image-size=32", ": give HEIGHTxWIDTH in pixels"),
         ("--data-dir=/data --columns=a,,b", ": give names with commas between them"),
         ("--data-dir=/data --cache=/scratch", ": give auto, memory or none; to keep decoded examples"),

@@ -19,12 +19,23 @@ AUTO, MEMORY, NONE = "auto", "memory", "none"
 CACHES = (AUTO, MEMORY, NONE)
 
 
+def _files(text: str) -> str:
+    """A directory, a file or a pattern."""
+    if "**" in text.split("/"):
+        # As TensorFlow reads it, unlike Python and shells: files above and below would be missing without a line.
+        raise ValueError(
+            "** would be one directory, as * is; give the directory, of which all files are read at any depth, or a * "
+            "for each level"
+        )
+    return some_text(text)
+
+
 def _validation(text: str) -> str | float:
     """A share of the examples, or where those are that are held out."""
     try:
         share = float(text)
     except ValueError:
-        return some_text(text)
+        return _files(text)
     if not 0 < share <= 0.5:
         raise ValueError("give a share above 0 and at most 0.5, or the path of held-out files")
     return share
@@ -58,7 +69,7 @@ class DataConfig(Options):
     title: ClassVar[str] = "your own files"
 
     where: str | None = option(
-        "--data-dir", parse=some_text, default=None, metavar="PATH",
+        "--data-dir", parse=_files, default=None, metavar="PATH",
         help="your own files instead of --dataset: a directory, a file, or a pattern such as 's3://bucket/part-*.csv'",
     )  # fmt: skip
     format: str | None = option(
