@@ -3,6 +3,7 @@
 Must not import TensorFlow; `dtj_trainer.training.optimizers` makes the optimizer.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -34,10 +35,11 @@ def _number(name: str, text: str) -> bool | int | float:
         return text.lower() == "true"
     for kind in (int, float):
         try:
-            return kind(text)
+            if math.isfinite(float(text)):
+                return kind(text)
         except ValueError:
             continue
-    raise ValueError(f"{name}: give a number, true or false")
+    raise ValueError(f"{name}: give a finite number, true or false")
 
 
 @dataclass(frozen=True, kw_only=True)
