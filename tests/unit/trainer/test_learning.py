@@ -1,6 +1,7 @@
 """The optimizer, its rate and a user's own functions, as the command line says them: without TensorFlow."""
 
 import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,21 @@ def test_a_module_is_looked_for_without_importing_it(tmp_path: Path, monkeypatch
     monkeypatch.setattr("sys.path", ["", "/nowhere"])
     entry_points.check(configured("--model=some_net.cnn:build", "--dataset=diabetes").user_code)
     assert sys.path == ["", "/nowhere"]
+
+
+def test_a_module_that_an_editable_installation_finds_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_net").mkdir()
+    for file in ("__init__.py", "cnn.py"):
+        (tmp_path / "some_net" / file).write_text("raise AssertionError('imported')\n")
+
+    class Editable:
+        """As setuptools makes it: it alone knows the folder, and gives the package to `import`."""
+
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+            return PathFinder.find_spec(name, [str(tmp_path)]) if name == "some_net" else None
+
+    monkeypatch.setattr("sys.meta_path", [*sys.meta_path, Editable])
+    entry_points.check(configured("--model=some_net.cnn:build", "--dataset=diabetes").user_code)
+    with pytest.raises(UsageError, match=r"there is no module some_net\.rnn; "):
+        entry_points.check(configured("--model=some_net.rnn:build", "--dataset=diabetes").user_code)

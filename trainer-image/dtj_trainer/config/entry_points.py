@@ -1,6 +1,5 @@
 """The names of a user's functions on the command line, and whether their modules are there. Imports none of them."""
 
-import importlib.machinery
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -114,10 +113,11 @@ def check(user_code: UserCode) -> None:
 def _find(name: Name) -> None:
     path: Sequence[str] | None = None
     parts = name.module.split(".")
-    for depth, part in enumerate(parts, start=1):
+    for depth in range(1, len(parts) + 1):
         full = ".".join(parts[:depth])
         # Without importing the packages on the way, which may want TensorFlow.
-        found = importlib.machinery.PathFinder.find_spec(part if path is None else full, path)
+        finders = (finder.find_spec(full, path) for finder in sys.meta_path)
+        found = next((spec for spec in finders if spec), None)
         if found is None:
             raise UsageError(
                 f"{name}: there is no module {full}; put it into the working directory ({os.getcwd()}) or name its "
