@@ -33,7 +33,10 @@ def test_a_store_with_a_certificate_of_an_authority_of_ones_own(
     for name, value in served.environ.items():
         monkeypatch.setenv(name, value)
     if given:
-        monkeypatch.setenv(BUNDLES[served.scheme], str(authority.root.certificate))
+        # As in the bundles of some systems.
+        bundle = tmp_path / "bundle.crt"
+        bundle.write_text(f"# Főtanúsítvány\n{authority.root.certificate.read_text()}", encoding="utf-8")
+        monkeypatch.setenv(BUNDLES[served.scheme], str(bundle))
     with FaultyProxy(*served.contents.address).serving(context) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)

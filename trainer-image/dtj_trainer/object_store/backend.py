@@ -43,8 +43,9 @@ def bundle_of_certificates(environ: Mapping[str, str], *names: str) -> Path | No
     try:
         if path.is_dir():
             return path
-        ssl.create_default_context(cadata=path.read_text(encoding="ascii"))
-    except (ssl.SSLError, UnicodeDecodeError, ValueError):
+        # Not its content: that would have to be ASCII, and comments in it, which name the authorities, need not be.
+        ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
         problem = "no CA certificates in it"
     except FileNotFoundError:
         problem = "no such file"

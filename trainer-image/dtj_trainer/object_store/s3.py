@@ -234,7 +234,7 @@ def _cause(text: str, kind: str) -> Cause:
 
 def _pem_of(bundle: Path) -> str:
     paths = sorted(path for path in bundle.iterdir() if path.is_file()) if bundle.is_dir() else [bundle]
-    return "\n".join(path.read_text(encoding="ascii") for path in paths)
+    return "\n".join(path.read_text(encoding="ascii", errors="replace") for path in paths)
 
 
 def _open(location: Location, environ: Mapping[str, str], retry_seconds: float) -> Any:
