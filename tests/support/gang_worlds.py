@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -9,7 +10,7 @@ from pydantic import JsonValue
 from builders import at, job
 from dtj.api.json import JsonObject, objects
 from dtj.core.admission.discovery import APIS
-from dtj.core.observed import GangApi
+from dtj.core.observed import GangApi, Phase
 from world import World
 
 BY_VERSION = {api.api_version: api for api in APIS}
@@ -61,10 +62,16 @@ def says(story: World, *conditions: JsonObject, **more: JsonValue) -> None:
     story.kueue_says({**story.the_gang.status, "conditions": [*conditions], **more})
 
 
-def evict(story: World, reason: str) -> None:
-    """Kueue wants the quota back; the pods stop, and are gone."""
+def evict(story: World, reason: str, *, finalizers: bool = False) -> None:
+    """Kueue wants the quota back; the pods stop, and are gone unless their ``finalizers`` keep them."""
     kept = [one for one in objects(story.the_gang.status.get("conditions")) if one["type"] != "Evicted"]
     says(story, *kept, kueue_condition("Evicted", reason=reason))
+    if finalizers:
+        story.settle()
+        ended = {name: replace(pod, phase=Phase.FAILED) for name, pod in story.pods.items() if pod.terminating}
+        story.pods |= ended
+        story.settle()
+        return
     story.settle_deletions()
 
 

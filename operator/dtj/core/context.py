@@ -137,8 +137,10 @@ class JobContext:
 
     @property
     def has_something_to_stop(self) -> bool:
-        """Whether there is something of the job that could be stopped."""
-        return bool(self.own) or self.job.status.start_time is not None
+        """Whether there is something of the job that could be stopped. A pod that has ended and is being deleted holds
+        nothing, however long somebody's finalizer keeps it."""
+        held = any(not (pod.all_containers_ended and pod.terminating) for pod in self.own)
+        return held or self.job.status.start_time is not None
 
     @property
     def dispatched(self) -> bool:

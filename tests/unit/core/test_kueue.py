@@ -93,6 +93,15 @@ class TestKueue:
         assert story.job.status.state == "Suspended"
         assert story.job.status.restarts.total == 0
 
+    def test_an_evicted_job_gives_its_quota_back_although_a_finalizer_keeps_its_ended_pods(self) -> None:
+        story = admitted()
+        evict(story, "Preempted", finalizers=True)
+        assert len(story.pods) == 3
+        assert workload_conditions(story)["QuotaReserved"] == "False/Pending"
+        admit(story)
+        story.settle()
+        assert len([pod for pod in story.pods.values() if pod.attempt == 2]) == 3
+
     def test_an_evicted_job_that_waits_says_what_kueue_says_by_now(self) -> None:
         story = admitted()
         evicted = kueue_condition("Evicted", reason="Preempted", message="preempted by another Workload")
