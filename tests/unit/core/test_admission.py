@@ -126,6 +126,7 @@ class TestInWhichWords:
                 },
                 {
                     ("metadata", "annotations", "scheduling.k8s.io/group-name"): "digits",
+                    ("metadata", "annotations", "volcano.sh/task-spec"): "chief",
                     ("spec", "schedulerName"): "volcano",
                     ("spec", "priorityClassName"): "high",
                 },

@@ -331,6 +331,16 @@ class TestGangs:
         assert dig(pod, "spec", "schedulerName") == "volcano"
         assert running_tfjob(runPolicy=policy).gang_manifests == []
 
+    def test_of_volcano_tell_it_the_role_of_each_pod_also_of_one_that_comes_back_alone(self) -> None:
+        body = tfjob({"Master": 1, "Worker": 1, "PS": 1})
+        world = installed(world_of(body, gang_of_tfjobs=Gang.VOLCANO), Gang.VOLCANO).start()
+        world.loses("worker-0")
+        world.settle_deletions()
+        roles = {
+            name: dig(pod, "metadata", "annotations", "volcano.sh/task-spec") for name, pod in world.manifests.items()
+        }
+        assert [roles[name] for name in sorted(roles)] == ["master", "ps", "worker", "worker"]
+
     def test_that_can_never_be_complete_stay_created_and_say_why(self) -> None:
         world = world_of(tfjob(runPolicy={"schedulingPolicy": {"minAvailable": 10}}), gang_of_tfjobs=Gang.COSCHEDULING)
         installed(world, Gang.COSCHEDULING)

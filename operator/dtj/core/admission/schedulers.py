@@ -12,7 +12,7 @@ from typing import Final
 
 from dtj.api import kueue
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, add, condition_of, object_at, present
+from dtj.api.json import JsonObject, add, condition_of, dig, object_at, present
 from dtj.api.names import Annotation
 from dtj.api.spec import Gang, Role
 from dtj.core.admission import workloads
@@ -66,6 +66,11 @@ def prepare(group: Group, pod: JsonObject) -> None:
     scheduler = _SCHEDULER_NAMES.get(group.api.gang)
     if scheduler is not None:
         object_at(pod, "spec").setdefault("schedulerName", scheduler)
+    if group.api.gang is Gang.VOLCANO:
+        # It takes the pods of one task to be equal: a node that has no room for the first has none for any.
+        metadata = object_at(pod, "metadata")
+        task = dig(metadata, "labels", group.job.form.role_label)
+        add(metadata, "annotations", {"volcano.sh/task-spec": task})
 
 
 def join(group: Group, pod: JsonObject) -> None:
