@@ -223,6 +223,11 @@ class JobContext:
         """The same; None if all replicas train."""
         return self.world.members if self.world is not None else None
 
+    @property
+    def may_fail(self) -> tuple[Role, ...]:
+        """The roles without whose failed replicas the others go on."""
+        return (Role.WORKER,) if self.job.form.dynamic_workers else ()
+
     @cached_property
     def outsiders(self) -> frozenset[Replica]:
         """The replicas that could train and do not, because they are no members yet, or not any more."""

@@ -419,3 +419,12 @@ class TestDynamicWorkers:
         assert not world.job.status.terminal
         world.sees("ps-0", Phase.FAILED, exit_code=1)
         assert world.job.status.terminal
+
+    @pytest.mark.parametrize("roles", [{"Worker": 2, "PS": 1}, {"Chief": 1, "Worker": 2, "PS": 1}], ids=str)
+    def test_that_have_failed_do_not_keep_the_job_from_its_success(self, roles: dict[str, int]) -> None:
+        world = running_tfjob(roles, restarts="Never", enableDynamicWorker=True)
+        world.sees("worker-1", Phase.FAILED, exit_code=1)
+        world.advance(60)
+        world.sees("chief-0" if "Chief" in roles else "worker-0", Phase.SUCCEEDED)
+        assert conditions(world)["Succeeded"] == "True"
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "failed") == 1

@@ -13,7 +13,7 @@ from typing import Final
 
 from dtj.api.json import whole_number
 from dtj.api.names import Reason
-from dtj.api.spec import COLLECTIVE, MAX_REPLICAS, Role
+from dtj.api.spec import COLLECTIVE, MAX_REPLICAS
 from dtj.api.status import JobStatus
 from dtj.core import node_losses
 from dtj.core.actions import Decision, Emit, RequeueAfter
@@ -115,7 +115,7 @@ def _charged(free: FreeRestarts, status: JobStatus, failure_class: PodFailureCla
 
 def _losses(context: JobContext) -> tuple[PodEnd, ...]:
     spec = elastic_members.spec_for_restarts(context)
-    outcome = decide(spec, context.pod_ends, context.completed, context.members)
+    outcome = decide(spec, context.pod_ends, context.completed, context.members, may_fail=context.may_fail)
     return outcome.ends if isinstance(outcome, PodLosses) else ()
 
 
@@ -253,7 +253,7 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
         ended = free.judged(lost)
         follows = peer_charged or is_secondary_failure(ended, losses, latest)
         denied = None if follows else _denied(context, status, ended)
-        if denied is not None and context.job.form.dynamic_workers and replica.role is Role.WORKER:
+        if denied is not None and replica.role in context.may_fail:
             continue
         if denied is not None:
             return denied

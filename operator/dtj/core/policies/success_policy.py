@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from dtj.api.names import Condition, Reason
-from dtj.api.spec import JobSpec
+from dtj.api.spec import JobSpec, Role
 from dtj.core.actions import Decision
 from dtj.core.context import JobContext
 from dtj.core.messages import first_few
@@ -29,7 +31,7 @@ def finish_as_recorded(context: JobContext) -> Decision | None:
 
 def succeed(context: JobContext) -> Decision | None:
     """End the job once the replicas that decide have completed."""
-    outcome = decide(context.spec, context.pod_ends, context.completed, context.members)
+    outcome = decide(context.spec, context.pod_ends, context.completed, context.members, may_fail=context.may_fail)
     return finish(context, outcome) if isinstance(outcome, Success) else None
 
 
@@ -38,9 +40,11 @@ def decide(
     terminated: tuple[PodEnd, ...],
     completed: frozenset[Replica],
     members: frozenset[Replica] | None = None,
+    *,
+    may_fail: Collection[Role] = (),
 ) -> Success | PodLosses | None:
     """What the ends of one attempt's pods mean; None if the others just go on. ``members`` are the replicas that train,
-    if they are not all.
+    if they are not all. The errors of roles that ``may_fail`` are in no success's way, however early they were.
 
     If several pods have ended, the earliest counts: what happens to the peers of a chief that has completed is no
     failure of the job, nor is the error of a worker whose peer was evicted a moment before. Nodes stamp these ends by
@@ -52,7 +56,7 @@ def decide(
     if deciding and deciding <= completed:
         ends = (e for e in terminated if e.failure_class is PodFailureClass.COMPLETED)
         decided_at = max((e.at for e in ends if replica_of(e.pod) in deciding), default=None)
-        errors = [e for e in unfinished if not e.by_infrastructure]
+        errors = [e for e in unfinished if not e.by_infrastructure and e.pod.role not in may_fail]
         if not errors or decided_at is None or decided_at - CLOCKS_DIFFER <= errors[0].at:
             return Success(_success_message(deciding, [e for e in terminated if e.pod.failed]))
     return PodLosses(tuple(losses)) if losses else None
