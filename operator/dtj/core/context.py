@@ -12,7 +12,7 @@ from typing import Final
 from dtj.api import kueue, names
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.api.spec import Gang, JobSpec, Role
+from dtj.api.spec import Gang, JobSpec, RestartPolicy, Role
 from dtj.core.admission import tfjobs
 from dtj.core.admission.discovery import choose, kept
 from dtj.core.admission.group import Group, size
@@ -225,8 +225,11 @@ class JobContext:
 
     @property
     def may_fail(self) -> tuple[Role, ...]:
-        """The roles without whose failed replicas the others go on."""
-        return (Role.WORKER,) if self.job.form.dynamic_workers else ()
+        """The roles whose replicas may fail without an end of the job: as in Kubeflow, dynamic workers that never start
+        again. An exit code or a limit that forbids their restart ends it."""
+        workers = self.spec.replica_specs.get(Role.WORKER)
+        never = workers is not None and workers.restart_policy is RestartPolicy.NEVER
+        return (Role.WORKER,) if never and self.job.form.dynamic_workers else ()
 
     @cached_property
     def outsiders(self) -> frozenset[Replica]:

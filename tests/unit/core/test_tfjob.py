@@ -428,3 +428,11 @@ class TestDynamicWorkers:
         world.sees("chief-0" if "Chief" in roles else "worker-0", Phase.SUCCEEDED)
         assert conditions(world)["Succeeded"] == "True"
         assert dig(world.job.raw_status, "replicaStatuses", "Worker", "failed") == 1
+
+    @pytest.mark.parametrize(("policy", "limit"), [("ExitCode", 3), ("OnFailure", 0)])
+    def test_fail_the_job_by_an_exit_code_or_a_limit_that_says_so(self, policy: str, limit: int) -> None:
+        run_policy: JsonObject = {"backoffLimit": limit}
+        world = running_tfjob({"Worker": 2, "PS": 1}, restarts=policy, enableDynamicWorker=True, runPolicy=run_policy)
+        world.sees("worker-1", Phase.FAILED, exit_code=1)
+        world.settle_deletions()
+        assert conditions(world).get("Failed") == "True"
