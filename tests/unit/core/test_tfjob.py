@@ -436,3 +436,13 @@ class TestDynamicWorkers:
         world.sees("worker-1", Phase.FAILED, exit_code=1)
         world.settle_deletions()
         assert conditions(world).get("Failed") == "True"
+
+    def test_fail_the_job_when_none_is_left(self) -> None:
+        world = running_tfjob({"Worker": 2, "PS": 1}, restarts="Never", enableDynamicWorker=True)
+        world.sees("worker-0", Phase.FAILED, exit_code=1)
+        world.advance(60)
+        world.sees("worker-1", Phase.SUCCEEDED)
+        assert (last_condition(world)["type"], last_condition(world)["message"]) == (
+            "Failed",
+            "worker-0 (pod mnist-worker-0) exited with code 1",
+        )

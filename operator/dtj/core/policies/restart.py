@@ -34,7 +34,7 @@ from dtj.core.policies.restart_scope import (
     requires_predecessor_gone,
 )
 from dtj.core.policies.success_policy import decide
-from dtj.core.replicas import TRAINING_ROLES, Replica, replicas
+from dtj.core.replicas import TRAINING_ROLES, Replica, replicas, training_replicas
 from dtj.core.status import format_deadline
 from dtj.core.status_update import counted, write
 
@@ -241,11 +241,11 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
     job has failed.
 
     Without a verdict are those that lost a peer, as long as the cause may show, and a TFJob's dynamic workers that may
-    not start again: the others go on without.
+    not start again: the others go on without, if there are any.
     """
     free, latest = FreeRestarts(context), max(_restart_times(context), default=None)
     status, verdicts = context.job.status, list[_Verdict]()
-    peer_charged = False
+    peer_charged, given_up = False, None
     for lost in losses.ends:
         replica = replica_of(lost.pod)
         if replica is None or _cause_may_show(context, lost):
@@ -254,6 +254,7 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
         follows = peer_charged or is_secondary_failure(ended, losses, latest)
         denied = None if follows else _denied(context, status, ended)
         if denied is not None and replica.role in context.may_fail:
+            given_up = given_up or denied
             continue
         if denied is not None:
             return denied
@@ -263,7 +264,15 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
         peer_charged = peer_charged or lost.failure_class is PodFailureClass.PEER_LOST
         if not follows:
             status = _charged(free, status, ended.failure_class, ended.pod.role)
+    if given_up is not None and not verdicts and not _some_train(context):
+        return given_up
     return status, verdicts
+
+
+def _some_train(context: JobContext) -> bool:
+    """Whether a replica that computes gradients has not ended, or is about to start."""
+    pods = map(context.pod_of, training_replicas(context.spec))
+    return any(pod is None or not pod.main_container_ended for pod in pods)
 
 
 def _was_scheduled(context: JobContext, lost: Pod) -> bool:
