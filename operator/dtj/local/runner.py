@@ -6,12 +6,11 @@ It shows nothing and asks nobody: :class:`LocalRun` gives views of the job, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -161,7 +160,10 @@ class LocalRun:
             engine.feed.put(job_from_object(body))
             group.create_task(engine.run(), name="engine")
             looking = group.create_task(running.ask_for_progress(), name="progress")
-            await self._follow(running, show, partial(self._scale_as_asked, gateway, engine))
+            while not (running.over or self._stop.is_set()):
+                await self._scale_as_asked(gateway, engine)
+                show(running.view())
+                await _wait(self._stop, VIEW_INTERVAL)
             await self._end_processes(kubelet, running, show)
             looking.cancel()
             engine.stop()
@@ -178,15 +180,6 @@ class LocalRun:
         patch: JsonObject = {"spec": {"replicaSpecs": {"worker": {"replicas": workers}}}}
         body = await gateway.patch(JOBS, namespace=self._job.namespace, name=self._job.name, patch=patch)
         engine.feed.put(job_from_object(body))
-
-    async def _follow(
-        self, running: RunningJob, show: Callable[[RunView], None], scale: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Show the job until it has ended, or shall stop."""
-        while not (running.over or self._stop.is_set()):
-            await scale()
-            show(running.view())
-            await _wait(self._stop, VIEW_INTERVAL)
 
     async def _end_processes(self, kubelet: Kubelet, running: RunningJob, show: Callable[[RunView], None]) -> None:
         """End what still runs: all of it after a stop, and after the job's own end what its policy left running. Each
