@@ -67,14 +67,13 @@ async def _ask(client: AsyncClient, checked: Checked) -> int:
 
 def _say(item: Manifest | str | tuple[str, ...], found: tuple[str, ...]) -> None:
     """Print what there is to say of a document: ``found`` is what the cluster has against it."""
-    from dtj.api.printable import one_line
     from dtj.client.checks import Manifest
 
     if isinstance(item, Manifest) and not found:
         say(f"{item.document.file}: {item.job.name}: valid")
     elif isinstance(item, Manifest):
         for line in found:
-            say(one_line(f"{item.document.title}: {line}"), err=True)
+            say(f"{item.document.title}: {line}", err=True)
     else:
         for line in (item,) if isinstance(item, str) else item:
             say(line, err=True)

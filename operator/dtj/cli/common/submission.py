@@ -40,9 +40,9 @@ def with_code_of(placed: Iterable[tuple[Manifest, str]], code: str | None) -> li
     except CodeError as error:
         raise CodeError(f"{CODE}: {error}") from error
     found = [(with_code(manifest, packed), namespace) for manifest, namespace in placed]
-    _warn(f"Code of {code}: {packed.summary}")
+    say(f"Code of {code}: {packed.summary}", err=True)
     if packed.warning:
-        _warn(f"Code of {code}: {packed.warning}")
+        say(f"Code of {code}: {packed.warning}", err=True)
     return found
 
 
@@ -56,7 +56,7 @@ async def create_or_report(manifest: Manifest, client: AsyncClient, *, namespace
     except Unavailable:
         raise
     except ApiError as error:
-        _warn(_refusal(manifest, error, commands_in(namespace, usual=client.namespace)))
+        say(_refusal(manifest, error, commands_in(namespace, usual=client.namespace)), err=True)
         return None
 
 
@@ -71,10 +71,6 @@ def _refusal(manifest: Manifest, error: ApiError, again: Typed) -> str:
     return what
 
 
-def _warn(line: str) -> None:
-    say(line, err=True)
-
-
 def _warn_of_missing_files(manifest: Manifest) -> None:
     from dtj.cli.common.formatting import listed
     from dtj.core.manifests.pod import first_pods
@@ -83,9 +79,10 @@ def _warn_of_missing_files(manifest: Manifest) -> None:
     pods = first_pods(manifest.job, manifest.spec, platform=Platform())
     files = files_named(pods, Path.cwd())
     if files:
-        _warn(
+        say(
             f"{manifest.document.title}: the command names {listed(files)} of this directory: add {CODE} . to send "
-            "the directory along, unless the image has it"
+            "the directory along, unless the image has it",
+            err=True,
         )
 
 
