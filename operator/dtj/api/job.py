@@ -163,7 +163,7 @@ class Job:
             annotations=kueue.kept_annotations(annotations),
             created_at=parse_time(dig(metadata, "creationTimestamp")),
             deleting=dig(metadata, "deletionTimestamp") is not None,
-            spec=spec if spec is None or form.kueue_integration else kueue.with_queue(spec, labels),
+            spec=spec if spec is None or form.kueue_integration else kueue.in_queue(spec, labels.get(kueue.QUEUE, "")),
             problems=problems,
             status=form.record(raw_status),
             raw_spec=raw_spec,

@@ -16,7 +16,7 @@ _MAX_SHOWN: Final = 64
 
 
 def problems(spec: JobSpec, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with Kueue's labels and annotations; ``spec`` is the one of :func:`with_queue`.
+    """What is wrong with Kueue's labels and annotations; ``spec`` is the one with the queue that the label names.
 
     Annotations mean nothing for a job that is in no queue of Kueue.
     """
@@ -32,11 +32,6 @@ def problems(spec: JobSpec, labels: Mapping[str, str], annotations: Mapping[str,
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 MAX_EXECUTION_SECONDS: Final = "kueue.x-k8s.io/max-exec-time-seconds"
-
-
-def with_queue(spec: JobSpec, labels: Mapping[str, str]) -> JobSpec:
-    """``spec`` with the queue that the label names, if it names none itself and no other scheduler."""
-    return in_queue(spec, labels.get(QUEUE, ""))
 
 
 def in_queue(spec: JobSpec, queue: str) -> JobSpec:
