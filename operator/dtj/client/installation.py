@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from dtj.api.job import parse_time
@@ -163,7 +164,7 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         part(_answers(gateway, OF_A_PERSON, namespace=namespace)),
         part(one(gateway.get(CRDS, namespace=None, name=JOBS.crd))),
         part(one(_gangs(gateway))),
-        _refusal(gateway, namespace) if served else _nothing(),
+        _refusal(gateway, namespace, served=served),
         part(all_of(gateway.list(NODES, namespace=None))),
     )
     runs_tfjobs = any(operator.runs_tfjobs for operator in operators.items)
@@ -230,25 +231,18 @@ def _lease_seen(body: JsonObject, *, moved: bool) -> LeaseSeen:
 async def _rights_of(gateway: KubeGateway, operator: Operator, namespace: str) -> tuple[Answered, ...]:
     """What the operator's service account may do, by asking the API server about it."""
     user = f"system:serviceaccount:{operator.namespace}:{operator.service_account}"
-    groups = (
-        "system:serviceaccounts",
-        f"system:serviceaccounts:{operator.namespace}",
-        "system:authenticated",
-    )
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{operator.namespace}", "system:authenticated")
     if not operator.serves(namespace):
         return ()
     found = tuple(api.gang for api in (await _gangs(gateway)).apis)
     gangs = tuple(right for gang in found for right in FOR_GANGS[gang])
     tfjobs = FOR_TFJOBS if operator.runs_tfjobs else ()
-    answers = await _answers(
-        gateway, (*NAMESPACE_RULES, *tfjobs, *gangs), namespace=namespace, user=user, groups=groups
-    )
+    ask = partial(_answers, gateway, user=user, groups=groups)
+    answers = await ask((*NAMESPACE_RULES, *tfjobs, *gangs), namespace=namespace)
     if Gang.KUEUE in found:
-        answers += await _answers(gateway, FOR_KUEUE, namespace="", user=user, groups=groups)
+        answers += await ask(FOR_KUEUE, namespace="")
     if (key := operator.lease_key) is not None:
-        answers += await _answers(
-            gateway, LEADER_ELECTION_RULES, namespace=key[0], name=key[1], user=user, groups=groups
-        )
+        answers += await ask(LEADER_ELECTION_RULES, namespace=key[0], name=key[1])
     return answers
 
 
@@ -296,8 +290,10 @@ async def _gangs(gateway: KubeGateway) -> GangsFound:
     return GangsFound(there, datetime.now(UTC), unknown=unknown_versions(discovery.versions))
 
 
-async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
+async def _refusal(gateway: KubeGateway, namespace: str, *, served: bool) -> Part[str]:
     """Why the API server would refuse a small job; nothing if it would take it."""
+    if not served:
+        return Part(unread="jobs are not known to the API server")
     body: JsonObject = {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
@@ -316,7 +312,3 @@ async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
     except ApiError as error:
         return Part((error.message,))
     return Part()
-
-
-async def _nothing() -> Part[str]:
-    return Part(unread="jobs are not known to the API server")
