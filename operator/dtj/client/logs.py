@@ -141,14 +141,11 @@ def _before_newest(pods: Iterable[JobPod]) -> tuple[JobPod, ...]:
     return tuple(incarnations[-2] for incarnations in by_replica.values() if len(incarnations) > 1)
 
 
-async def read_logs(
+def read_logs(
     gateway: KubeGateway, pods: Iterable[JobPod], selection: LogSelection
 ) -> AsyncGenerator[LogLine | LogNote, None]:
     """All lines that there are now, by time. What cannot be read is explained by a note. Raises Forbidden."""
-    read = [(each, log_of(gateway, each, selection.query(each))) for each in pods if has_log(each, selection)]
-    async with aclosing(merged(read)) as lines:
-        async for line in lines:
-            yield line
+    return merged((each, log_of(gateway, each, selection.query(each))) for each in pods if has_log(each, selection))
 
 
 async def merged(logs: Iterable[tuple[JobPod, ContainerLog]]) -> AsyncGenerator[LogLine | LogNote, None]:
