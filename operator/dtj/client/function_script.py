@@ -146,15 +146,13 @@ def _check_imports(own: FunctionType, source: str, code: Path | None) -> None:
         modules += [alias.name for alias in part.names] if isinstance(part, ast.Import) else []
         for root in (module.partition(".")[0] for module in modules):
             file = _own_file(root)
-            if file is not None and code is None:
+            if file is None:
+                continue
+            if code is None:
                 raise CodeError(
                     f"{name}() imports {root} ({file}), which no package has: send its directory with code="
                 )
-            if (
-                file is not None
-                and code is not None
-                and not any((code / path).exists() for path in (f"{root}.py", root))
-            ):
+            if not any((code / path).exists() for path in (f"{root}.py", root)):
                 raise CodeError(f"{name}() imports {root} ({file}), which is not in {code}: put it there")
 
 
