@@ -18,7 +18,7 @@ from dtj.api.storage_rules import note_on_sharing
 from dtj.api.tfjob import names as of_kubeflow
 from dtj.api.validation import validate
 from dtj.client.errors import InvalidManifest
-from dtj.client.manifest_files import Document, UnreadableFile, parse, read
+from dtj.client.manifest_files import STDIN, Document, UnreadableFile, parse, read
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
 
@@ -98,9 +98,11 @@ def _items(
         return
     for document in found.items():
         if is_tfjob(document.body) and not (tfjobs and document.body["apiVersion"] == of_kubeflow.API_VERSION):
-            yield (one_line(must_be_converted(document)),)
+            words = f"this is a TFJob of Kubeflow: convert it with: dtj convert {document.path or STDIN} > job.yaml"
+            yield (one_line(f"{document.title}: {words}"),)
         elif is_other(document.body) and not is_tfjob(document.body):
-            yield one_line(left_alone(document))
+            words = f"left alone, because it is not a {names.KIND}; kubectl apply creates it"
+            yield one_line(f"{document.title}: {document.body['kind']}: {words}")
         else:
             checked = _check(document, platform, seen)
             yield checked
@@ -151,20 +153,6 @@ def is_other(body: JsonObject) -> bool:
     version, kind = text(body.get("apiVersion")), text(body.get("kind"))
     ours = version.partition("/")[0] == names.GROUP or kind.lower() in _MEANT_TO_BE_JOBS
     return bool(version and kind) and not ours
-
-
-def left_alone(document: Document) -> str:
-    """The note about an object of another kind."""
-    return (
-        f"{document.title}: {document.body['kind']}: left alone, because it is not a {names.KIND}; "
-        "kubectl apply creates it"
-    )
-
-
-def must_be_converted(document: Document) -> str:
-    """What to do with a TFJob."""
-    file = document.path if document.path is not None else "-"
-    return f"{document.title}: this is a TFJob of Kubeflow: convert it with: dtj convert {file} > job.yaml"
 
 
 Source: TypeAlias = "os.PathLike[str] | str | Mapping[str, object]"
