@@ -25,7 +25,8 @@ from dtj.client import ApiError, AsyncClient, job_names
 from dtj.client.logs import MAX_AT_ONCE, LogNote, LogSelection, read_logs
 from dtj.client.overview import Event, aggregated, all_of, part
 from dtj.client.pods import JobPod, owned, selector_of
-from dtj.kube.gateway import CLAIMS, EVENTS, NODES, PODS, SERVICES, Resource
+from dtj.kube.client import KubeGateway
+from dtj.kube.gateway import CLAIMS, EVENTS, NODES, PODS, SERVICES
 from dtj.kube.records import plain_from_object, pod_from_object
 
 _LEADERS_LINES: Final = 5000
@@ -39,16 +40,19 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
     The leader's log is read in any case: its versions are in it, and its curves if it logs JSON. If the first leader of
     an elastic job was given up, its successor's is read as well.
     """
-    body = await job_names.read(client.gateway, name, namespace=client.namespace)
-    job, reader = Job.from_object(body), _Reader(client)
-    of_job = selector_of(job)
-    pods, services, claims, events, nodes = await asyncio.gather(
-        reader.all("the job's pods", PODS, selector=of_job),
-        reader.all("its Service", SERVICES, selector=of_job),
-        reader.all("claims", CLAIMS),
-        reader.all("events", EVENTS),
-        reader.all("nodes", NODES, everywhere=True),
-    )
+    gateway, namespace = client.gateway, client.namespace
+    body = await job_names.read(gateway, name, namespace=namespace)
+    job = Job.from_object(body)
+    calls = {
+        "the job's pods": gateway.list(PODS, namespace=namespace, selector=selector_of(job)),
+        "its Service": gateway.list(SERVICES, namespace=namespace, selector=selector_of(job)),
+        "claims": gateway.list(CLAIMS, namespace=namespace),
+        "events": gateway.list(EVENTS, namespace=namespace),
+        "nodes": gateway.list(NODES, namespace=None),
+    }
+    parts = await asyncio.gather(*(part(all_of(call)) for call in calls.values()))
+    unread = [Unread(what, each.unread) for what, each in zip(calls, parts, strict=True) if each.unread]
+    pods, services, claims, events, nodes = (each.items for each in parts)
     leading = {(replica.role, replica.index) for replica in leaders(job)}
     pods, services = (tuple(each for each in found if _is_of(each, job)) for found in (pods, services))
     known = owned((JobPod.of(pod_from_object(pod), job.form) for pod in pods), job)
@@ -56,11 +60,11 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
     failed = job.status.root_cause.pod if job.status.root_cause is not None else ""
     # Of too many pods, these are read.
     first = sorted(known, key=lambda each: each not in led and each.pod.name != failed)
-    read = await reader.logs(first if logs else led, whole=led)
+    read = await _read(gateway, first if logs else led, whole=led, unread=unread)
     own = [read[each.title] for each in led if each.title in read]
     mounted = _mounted(pods)
     return Evidence(
-        source=f"namespace {client.namespace} of {client.gateway.server}",
+        source=f"namespace {namespace} of {gateway.server}",
         taken_at=datetime.now(UTC),
         job=body,
         events=aggregated(_of_job(map(Event.from_object, events), job, mounted)),
@@ -73,46 +77,30 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
         logs=tuple(log.end() for log in read.values()) if logs else (),
         scalars=scalars_of(own),
         settings=versions_of(own),
-        unread=tuple(reader.unread),
+        unread=tuple(unread),
     )
 
 
-class _Reader:
-    """Calls of which none may fail the whole."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._gateway = client.gateway
-        self._namespace = client.namespace
-        self.unread: list[Unread] = []
-
-    async def all(
-        self, what: str, resource: Resource, *, selector: str = "", everywhere: bool = False
-    ) -> tuple[JsonObject, ...]:
-        """The objects of a list; none if it is refused, which is noted as unread."""
-        namespace = None if everywhere else self._namespace
-        found = await part(all_of(self._gateway.list(resource, namespace=namespace, selector=selector)))
-        if found.unread:
-            self.unread.append(Unread(what, found.unread))
-        return found.items
-
-    async def logs(self, pods: Sequence[JobPod], *, whole: Sequence[JobPod]) -> dict[str, Log]:
-        """What the containers that train wrote last, by the titles of the pods: of the ``whole`` ones all that is
-        read, of the others as much as is shown."""
-        selection, titles = LogSelection(tail=_LEADERS_LINES), {each.title for each in whole}
-        lines: dict[str, deque[str]] = {}
-        if pods[MAX_AT_ONCE:]:
-            self.unread.append(Unread(f"logs of {len(pods) - MAX_AT_ONCE} more pods", f"{MAX_AT_ONCE} are read"))
-        try:
-            async with aclosing(read_logs(self._gateway, pods[:MAX_AT_ONCE], selection)) as found:
-                async for line in found:
-                    if isinstance(line, LogNote):
-                        self.unread.append(Unread("a log", line.words))
-                    else:
-                        kept = lines.setdefault(line.title, deque(maxlen=None if line.title in titles else LOG_LINES))
-                        kept.append(f"{line.line.stamp} {line.line.text}\n")
-        except ApiError as error:
-            self.unread.append(Unread("logs", error.message))
-        return {title: Log(title, "".join(kept), stamped=True) for title, kept in lines.items()}
+async def _read(
+    gateway: KubeGateway, pods: Sequence[JobPod], *, whole: Sequence[JobPod], unread: list[Unread]
+) -> dict[str, Log]:
+    """What the containers that train wrote last, by the titles of the pods: of the ``whole`` ones all that is read, of
+    the others as much as is shown. What cannot be read is added to ``unread``."""
+    selection, titles = LogSelection(tail=_LEADERS_LINES), {each.title for each in whole}
+    lines: dict[str, deque[str]] = {}
+    if pods[MAX_AT_ONCE:]:
+        unread.append(Unread(f"logs of {len(pods) - MAX_AT_ONCE} more pods", f"{MAX_AT_ONCE} are read"))
+    try:
+        async with aclosing(read_logs(gateway, pods[:MAX_AT_ONCE], selection)) as found:
+            async for line in found:
+                if isinstance(line, LogNote):
+                    unread.append(Unread("a log", line.words))
+                else:
+                    kept = lines.setdefault(line.title, deque(maxlen=None if line.title in titles else LOG_LINES))
+                    kept.append(f"{line.line.stamp} {line.line.text}\n")
+    except ApiError as error:
+        unread.append(Unread("logs", error.message))
+    return {title: Log(title, "".join(kept), stamped=True) for title, kept in lines.items()}
 
 
 def _is_of(item: JsonObject, job: Job) -> bool:
