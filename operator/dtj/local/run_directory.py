@@ -123,12 +123,13 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Run it within the block. Raises RunIsActive if another process does, and OSError."""
+        """Run it within the block. Raises RunError if another process does, and OSError."""
         with append_privately(self.lock) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RunIsActive(self) from None
+                words = f"{self.path} is still running: wait for its end, or stop it with Ctrl-C"
+                raise RunError(words) from None
             yield
 
 
@@ -164,13 +165,6 @@ def is_url(path: str) -> bool:
 
 class RunError(Exception):
     """What is asked of a run cannot be done; the message says why, and what can be, in one line."""
-
-
-class RunIsActive(Exception):
-    """Another process runs this run now."""
-
-    def __init__(self, directory: RunDirectory) -> None:
-        super().__init__(f"{directory.path} is still running: wait for its end, or stop it with Ctrl-C")
 
 
 def write_privately(file: Path, content: bytes) -> None:

@@ -64,10 +64,6 @@ def read_record(file: Path) -> RunRecord:
         return RunRecord()
 
 
-class NoObjects(Exception):
-    """A run without a record of its objects; the message says why."""
-
-
 def read_manifest(directory: RunDirectory) -> JsonObject:
     """The job as it was run. Raises RunError."""
     file = directory.manifest
@@ -85,13 +81,13 @@ def read_manifest(directory: RunDirectory) -> JsonObject:
 
 
 def read_objects(file: Path) -> list[JsonObject]:
-    """The objects of a run as they were at its end, in the order in which they came. Raises NoObjects."""
+    """The objects of a run as they were at its end, in the order in which they came. Raises RunError."""
     try:
         return objects(msgspec.json.decode(file.read_bytes(), type=dict).get("items"))
     except FileNotFoundError:
-        raise NoObjects(f"there is no {file.name}: the run has not ended, or was not followed to its end") from None
+        raise RunError(f"there is no {file.name}: the run has not ended, or was not followed to its end") from None
     except (OSError, msgspec.DecodeError) as error:
-        raise NoObjects(f"{file.name}: {error}") from error
+        raise RunError(f"{file.name}: {error}") from error
 
 
 class Recorder:

@@ -13,7 +13,7 @@ import pytest
 from dtj.local import run_directory
 from dtj.local.objects import Objects
 from dtj.local.process import Process
-from dtj.local.run_directory import RunIsActive, append_privately, write_privately
+from dtj.local.run_directory import RunError, append_privately, write_privately
 from dtj.local.runner import keep_objects
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -55,7 +55,7 @@ def test_a_run_that_a_process_runs_is_not_taken_up_again_before_its_end(tmp_path
         assert directory.running
         again = run_directory.latest(tmp_path, job="digits")
         assert again is not None
-        with pytest.raises(RunIsActive, match=r"is still running: wait for its end"), again.locked():
+        with pytest.raises(RunError, match=r"is still running: wait for its end"), again.locked():
             pass
     assert not directory.running
     with again.locked():

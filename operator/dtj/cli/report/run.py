@@ -20,8 +20,8 @@ from dtj.cli.report.evidence import (
     scalars_in,
 )
 from dtj.client.overview import Event, aggregated
-from dtj.local.run_directory import STOPPED, RunDirectory
-from dtj.local.run_record import NoObjects, Start, read_manifest, read_objects, read_record
+from dtj.local.run_directory import STOPPED, RunDirectory, RunError
+from dtj.local.run_record import Start, read_manifest, read_objects, read_record
 
 
 def gather(directory: RunDirectory) -> Evidence:
@@ -32,7 +32,7 @@ def gather(directory: RunDirectory) -> Evidence:
     for file in (*directory.earlier_objects(), directory.objects):
         try:
             found += read_objects(file)
-        except NoObjects as error:
+        except RunError as error:
             if file == directory.objects:
                 unread.append(Unread("status, pods and events", str(error)))
     changes = [change for start in starts for change in start.phases]

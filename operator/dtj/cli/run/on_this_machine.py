@@ -37,7 +37,7 @@ from dtj.local import machine, run_directory
 from dtj.local.log_warnings import warnings_of
 from dtj.local.pod_command import image_of, omissions_of, problems_of
 from dtj.local.ports import NoFreePort, local_network
-from dtj.local.run_directory import RunDirectory, RunIsActive
+from dtj.local.run_directory import RunDirectory, RunError
 from dtj.local.runner import End, FinishedRun, LocalRun
 from dtj.local.trainer import NoTrainer, Trainer, find_trainer
 from dtj.local.view import RunView
@@ -235,7 +235,7 @@ def _directory(manifest: Manifest, options: Options, stack: ExitStack) -> tuple[
             run_directory.prepare_again(earlier)
         content = yaml.safe_dump(manifest.body, sort_keys=False)
         run_directory.write_privately(directory.manifest, content.encode())
-    except RunIsActive as error:
+    except RunError as error:
         raise Refused(f"--resume: {error}") from error
     except OSError as error:
         raise Refused(
