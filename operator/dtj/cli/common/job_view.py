@@ -30,19 +30,14 @@ class JobView:
     """A job at one moment.
 
     ``reason`` is empty where it goes without saying, ``why`` where nothing is to be explained. ``facts`` have a line
-    each, by their names; ``progress`` is how far the training is, as parts of one line, and ``metrics`` what it
-    measured last. ``since`` is when the job came into its state.
+    each, by their names. ``since`` is when the job came into its state.
     """
 
-    name: str
     state: str
     reason: str
     ready: str
     why: str
     facts: Mapping[str, str]
-    progress: tuple[str, ...]
-    metrics: tuple[str, ...]
-    cause: RootCause | None
     since: datetime | None
 
 
@@ -53,15 +48,11 @@ def job_view(job: Job) -> JobView:
     # The reason of a job whose pods all run goes without saying.
     plain = status.state == State.RUNNING and status.reason == Reason.ALL_PODS_READY
     return JobView(
-        name=job.name,
         state=status.state or "Pending",
         reason="" if plain else status.reason,
         ready="" if status.terminal else status.ready,
         why=explained.message if explained is not None else "",
         facts=dict(_facts(job)),
-        progress=tuple(progress_words(status.progress)) if status.progress is not None else (),
-        metrics=tuple(metric_words(status.progress)) if status.progress is not None else (),
-        cause=None if status.is_true(Condition.COMPLETE) else status.root_cause,
         since=_since(job),
     )
 

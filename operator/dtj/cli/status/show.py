@@ -20,7 +20,7 @@ from dtj.api.names import Condition, Reason, State
 from dtj.cli.common.connection import Typed, next_command
 from dtj.cli.common.console import Console, Screen, Step, Text, coloured, coloured_state, step_lines
 from dtj.cli.common.formatting import counted, short_time
-from dtj.cli.common.job_view import JobView, cause_words, job_view, last_words, next_words
+from dtj.cli.common.job_view import JobView, cause_words, job_view, last_words, metric_words, next_words, progress_words
 from dtj.cli.common.terminal import Exit, say
 from dtj.client import AsyncClient, JobGone, job_names
 from dtj.client.diagnosis import reasons
@@ -164,8 +164,8 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
     view, context = job_view(overview.job), overview.context()
     sections = (
         ("What fails beside it" if view.state == State.RUNNING else "Why is it not running", _why(overview, typed)),
-        ("Root cause", _root_cause(view)),
-        ("Progress", _progress(overview, view, width)),
+        ("Root cause", _root_cause(overview)),
+        ("Progress", _progress(overview, width)),
         ("Replicas", _replicas(overview, context, width)),
         ("Avoided nodes", map(Text, _avoided(overview))),
         ("Members that wait", map(Text, islice(_members_that_wait(overview, context), _MAX_ROWS))),
@@ -199,14 +199,15 @@ def change_line(overview: Overview) -> str:
         reason += f": {' '.join(view.why.split())}"
     restart = status.when_true(Condition.RESTARTING)
     restarts = restart.message if restart is not None else ""
-    return "  ".join(filter(None, (view.state, view.ready, reason, restarts, ", ".join(view.progress))))
+    progress = ", ".join(progress_words(status.progress)) if status.progress is not None else ""
+    return "  ".join(filter(None, (view.state, view.ready, reason, restarts, progress)))
 
 
 def _summary(overview: Overview, view: JobView) -> Iterator[RenderableType]:
     since = _ago(overview, view.since) if view.since is not None else ""
     ended = overview.job.status.terminal
     yield Text.assemble(
-        (view.name, "bold"),
+        (overview.job.name, "bold"),
         "  ",
         coloured_state(view.state),
         f" {view.ready}" if view.ready else "",
@@ -235,9 +236,10 @@ def _why(overview: Overview, typed: Typed) -> Iterator[RenderableType]:
             yield Text(f"    {typed(command)}")
 
 
-def _root_cause(view: JobView) -> Iterator[RenderableType]:
-    cause = view.cause
-    if cause is None:
+def _root_cause(overview: Overview) -> Iterator[RenderableType]:
+    status = overview.job.status
+    cause = status.root_cause
+    if cause is None or status.is_true(Condition.COMPLETE):
         return
     about = ", ".join(filter(None, (cause.kind, f"pod {cause.pod}" if cause.pod else "")))
     yield Text.assemble((cause_words(cause), "red"), (f"  [{about}]" if about else "", "dim"))
@@ -247,7 +249,7 @@ def _root_cause(view: JobView) -> Iterator[RenderableType]:
         yield Text.assemble(("| ", "dim"), coloured(line, _MAX_WORDS))
 
 
-def _progress(overview: Overview, view: JobView, width: int) -> Iterator[RenderableType]:
+def _progress(overview: Overview, width: int) -> Iterator[RenderableType]:
     status = overview.job.status
     progress = status.progress
     if progress is None:
@@ -257,9 +259,9 @@ def _progress(overview: Overview, view: JobView, width: int) -> Iterator[Rendera
         size = min(width - 2, _WIDEST_BAR)
         bar.add_row(ProgressBar(total=progress.total_steps, completed=progress.step, width=size))
         yield bar
-    yield Text(", ".join(view.progress) or progress.text)
-    if view.metrics:
-        yield Text(", ".join(view.metrics))
+    yield Text(", ".join(progress_words(progress)) or progress.text)
+    if progress.metrics:
+        yield Text(", ".join(metric_words(progress)))
     if progress.transport:
         yield Text(f"gradients go by {progress.transport}", style="dim")
     if progress.warning:
