@@ -133,6 +133,11 @@ class Env:
     TPU_WORKER_HOSTNAMES: Final = "TPU_WORKER_HOSTNAMES"
 
 
+def is_reserved(variable: str) -> bool:
+    """Whether the operator alone sets the variable of this name."""
+    return variable == Env.TF_CONFIG or variable.startswith(Env.PREFIX)
+
+
 class Condition(StrEnum):
     """Types of ``status.conditions`` (metav1.Condition); all are set early, as KEP-1623 asks.
 

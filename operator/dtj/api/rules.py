@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from dtj.api import names, quantities
 from dtj.api.changes import CHANGES
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.names import Env, matches
+from dtj.api.names import Env, is_reserved, matches
 from dtj.api.rule import (
     ACCELERATORS,
     CHECKPOINT,
@@ -75,10 +75,7 @@ def _containers(template: JsonObject) -> list[JsonObject]:
 
 
 def _sets_reserved(variables: list[JsonObject]) -> bool:
-    return any(
-        text(variable.get("name")) == Env.TF_CONFIG or text(variable.get("name")).startswith(Env.PREFIX)
-        for variable in variables
-    )
+    return any(is_reserved(text(variable.get("name"))) for variable in variables)
 
 
 def _longest_name(role: Role) -> int:

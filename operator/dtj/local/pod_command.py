@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtj.api.json import JsonObject, dig, items_of, objects, text
-from dtj.api.names import CHECKPOINT_VOLUME, MEMORY_VOLUME, SHARED_MEMORY_VOLUME, WORLD_VOLUME, Env
+from dtj.api.names import CHECKPOINT_VOLUME, MEMORY_VOLUME, SHARED_MEMORY_VOLUME, WORLD_VOLUME, Env, is_reserved
 from dtj.core.pod_state import main_container_of
 from dtj.local.trainer import Trainer
 
@@ -63,7 +63,7 @@ def command_of(
 
 def _is_passed_on(name: str) -> bool:
     """Whether a variable of the runner is for its processes too: what tells them their place in the job is not."""
-    return name in _OF_THE_LOG or (name != Env.TF_CONFIG and not name.startswith(Env.PREFIX))
+    return name in _OF_THE_LOG or not is_reserved(name)
 
 
 def problems_of(pod: JsonObject, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from dtj.api import names
 from dtj.api.form import DTJ
 from dtj.api.json import JsonObject, dig, fields_of, objects, text
-from dtj.api.names import Env
+from dtj.api.names import is_reserved
 from dtj.api.spec import Role
 from dtj.api.tfjob.names import CONTAINER, PORT
 from dtj.core.replicas import TRAINING_ROLES
@@ -136,10 +136,10 @@ class Pods:
 
     def _take_variables(self, container: JsonObject, path: str) -> None:
         variables = objects(container.get("env"))
-        reserved = [v for v in variables if _is_reserved(text(v.get("name")))]
+        reserved = [v for v in variables if is_reserved(text(v.get("name")))]
         for variable in reserved:
-            name = text(variable.get("name"))
-            self._note(f"{path}.spec", f"variable {name} of container {container.get('name')} left out: {_WHO}")
+            what = f"variable {text(variable.get('name'))} of container {container.get('name')}"
+            self._note(f"{path}.spec", f"{what} left out: the operator sets it")
         rest: list[JsonValue] = [v for v in variables if v not in reserved]
         _set_or_remove(container, "env", rest)
 
@@ -150,13 +150,6 @@ class Pods:
                     f"{path}.spec",
                     f"{kind} stays as it is; for strategy TPU remove it, and set accelerator.profile and .topology",
                 )
-
-
-_WHO: Final = "the operator sets it"
-
-
-def _is_reserved(name: str) -> bool:
-    return name == Env.TF_CONFIG or name.startswith(Env.PREFIX)
 
 
 def _main(spec: JsonObject, path: str) -> JsonObject:
