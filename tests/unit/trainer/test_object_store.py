@@ -110,7 +110,8 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch, option: 
         monkeypatch.setitem(sys.modules, module, None)
     config = parse([f"{option}={scheme}://b/x"], {})
     wanted = (
-        rf"^{option}={scheme}://b/x: the package {package} is not installed; run pip install 'dtj-trainer\[stores\]'$"
+        rf"^{option}={scheme}://b/x: the package {package} is not installed; run pip install "
+        r"'dtj-trainer\[stores\]', or in a checkout pip install './trainer-image\[stores\]'$"
     )
     with pytest.raises(UsageError, match=wanted):
         check_outputs(config)

@@ -46,7 +46,8 @@ class Bucket:
             return kind(self.location, retry_seconds=retry_seconds)
         except ImportError:
             raise UsageError(
-                f"{self._named}: the package {module.PACKAGE} is not installed; run pip install 'dtj-trainer[stores]'"
+                f"{self._named}: the package {module.PACKAGE} is not installed; run pip install 'dtj-trainer[stores]', "
+                "or in a checkout pip install './trainer-image[stores]'"
             ) from None
 
     @classmethod
