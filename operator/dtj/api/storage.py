@@ -151,8 +151,8 @@ class Checkpoint(SpecModel):
         default=None,
         min_length=1,
         max_length=1024,
-        description="path is the checkpoint directory, which every pod gets as DTJ_CHECKPOINT_DIR. If volume "
-        "or claimTemplate is set, path is the mount point and defaults to "
+        description="path is the checkpoint directory, which every pod gets as DTJ_CHECKPOINT_DIR; the trainer also "
+        "takes an s3:// or gs:// URL. If volume or claimTemplate is set, path is the mount point and defaults to "
         f"{names.CHECKPOINT_MOUNT}.",
     )
     volume: Annotated[JsonObject, PodTemplateFragment(*VOLUME_SOURCE)] | None = Field(
@@ -205,8 +205,8 @@ class Export(SpecModel):
     path: str = Field(
         min_length=1,
         max_length=1024,
-        description="path is the directory of the exported model (DTJ_EXPORT_DIR). Each export is a version in it, as "
-        "TensorFlow Serving expects.",
+        description="path is the directory of the exported model (DTJ_EXPORT_DIR), or an s3:// or gs:// URL. Each "
+        "export is a version in it, as TensorFlow Serving expects.",
     )
     formats: list[ExportFormat] = Field(
         default=[ExportFormat.SAVED_MODEL],
