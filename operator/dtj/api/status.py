@@ -179,8 +179,7 @@ class Progress(PodWords):
         default=None,
         ge=0,
         le=MAX_INTEGER,
-        description="restartsInPlace is how often the launcher restarted the training in this pod because a peer was "
-        "lost.",
+        description="restartsInPlace is how often the launcher restarted the training in this pod.",
     )
     world: int | None = Field(
         default=None,
