@@ -16,7 +16,7 @@ from support.snippets import ROOT
 from testbed import ControlPlane
 
 PYTHON = ROOT / ".venv-tfjob" / "bin" / "python"
-"""The Python that has the SDK: `make tfjob-sdk`."""
+"""The Python that has the SDK: `make programs-tfjob`."""
 
 
 @dataclass(frozen=True)
