@@ -249,6 +249,19 @@ def test_a_script_hears_signals_as_under_python(tmp_path: Path, body: str, code:
         assert process.wait(PATIENCE_SECONDS) == code
 
 
+FULL = "sys.stdout = open('/dev/full', 'w'); print('lost')"
+NO_STREAM = "sys.stdout = type('Tee', (), {'write': lambda self, text: None})()"
+
+
+@pytest.mark.parametrize("output", [FULL, NO_STREAM], ids=["a full disk", "an object of the script's"])
+def test_an_output_that_cannot_be_flushed_keeps_nothing_from_its_end(tmp_path: Path, output: str) -> None:
+    code, _ = finished(tmp_path, f"import os, sys\nfrom dtj_trainer.process.ending import leave\n{output}\nleave(42)")
+    assert code == 42
+    body = f"print('ready', flush=True); {output}; time.sleep(60)"
+    with listening(tmp_path, OPEN.format(body=body)) as (process, _):
+        assert process.wait(PATIENCE_SECONDS) == ExitCode.TERMINATED
+
+
 def test_ctrl_c_interrupts_a_script_as_under_python(tmp_path: Path) -> None:
     with listening(tmp_path, OPEN.format(body="pass"), signal.SIGINT) as (process, output):
         assert "KeyboardInterrupt" in output.read()

@@ -7,6 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -103,8 +104,10 @@ def _place_in(frames: traceback.StackSummary) -> tuple[str, int] | None:
 
 def leave(code: int) -> NoReturn:
     """Ends the process now: TensorFlow's own tear-down takes 1 to 15 seconds and has nothing left to do."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # A full disk, a reader that is gone, or what a script has put in its place: the exit code counts all the same.
+        with suppress(Exception):
+            stream.flush()
     os._exit(code)
 
 
