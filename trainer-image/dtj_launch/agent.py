@@ -288,7 +288,7 @@ class Launcher:
 
         child.fork(self._program(deadlines), started=started, close=close)
         deadlines.hand_over()
-        poller = StatusPoller(status_port(os.environ))
+        poller = StatusPoller(status_port(os.environ), host=os.environ.get("DTJ_BIND_ADDRESS", ""))
         code = deadlines.exit_code(self._follow(children[0], poller, deadlines))
         starts_again = self._relay.saves
         deadlines.close()

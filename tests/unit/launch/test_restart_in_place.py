@@ -58,26 +58,28 @@ LEAVES_ITS_GATE = (
     "    def do_GET(self):\n"
     '        self.wfile.write(b\'HTTP/1.0 200 OK\\r\\n\\r\\n{"phase": "Gate"}\')\n'
     "if os.environ['DTJ_RESTARTS_IN_PLACE'] == '0':\n"
-    "    http.server.HTTPServer(('127.0.0.1', int(os.environ['DTJ_STATUS_PORT'])), AtGate).handle_request()\n"
+    "    place = os.environ['DTJ_BIND_ADDRESS'] or '127.0.0.1', int(os.environ['DTJ_STATUS_PORT'])\n"
+    "    http.server.HTTPServer(place, AtGate).handle_request()\n"
     "    sys.exit(75)\n"
 )
 """A program that loses a peer in the moment after it was seen at its gate."""
 
 
-@pytest.mark.parametrize(("start_timeout", "code"), [("60", 0), ("0.1", 75)])
+@pytest.mark.parametrize(("start_timeout", "host", "code"), [("60", "", 0), ("0.1", "", 75), ("0.1", "127.0.0.2", 75)])
 def test_who_was_seen_at_its_gate_has_waited_in_vain_only_if_the_time_to_wait_is_over(
-    launch: Launch, start_timeout: str, code: int
+    launch: Launch, start_timeout: str, host: str, code: int
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = str(probe.getsockname()[1])
     arguments = (f"--start-timeout={start_timeout}", "--own-gate", "--", sys.executable, "-c", LEAVES_ITS_GATE)
-    assert launch(*arguments, TF_CONFIG=cluster_of(2)[0], DTJ_STATUS_PORT=port).wait() == code
+    environ = {"TF_CONFIG": cluster_of(2)[0], "DTJ_STATUS_PORT": port, "DTJ_BIND_ADDRESS": host}
+    assert launch(*arguments, **environ).wait() == code
 
 
 def test_who_does_not_answer_any_more_has_left_its_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[dict[str, object] | None] = [{"phase": "Gate"}, None]
     monkeypatch.setattr(status_client, "_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(status_client, "_status", lambda port: answers.pop(0))
+    monkeypatch.setattr(status_client, "_status", lambda *_: answers.pop(0))
     poller = status_client.StatusPoller(1)
     poller.poll()
     assert poller.at_gate
