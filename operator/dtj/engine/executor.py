@@ -181,7 +181,7 @@ class Executor:
                 resource = _changed(batch[0])
                 names = sorted(self._state.caches.of(job.uid).refused_of(resource))
                 running.refused[error] = f"{resource.kind} {first_few(names)}"
-                if not all(self._has_ended(job, each) for each in batch):
+                if not all(self._can_wait(job, each) for each in batch):
                     raise
                 running.failure = running.failure or error
         else:
@@ -208,8 +208,11 @@ class Executor:
         if isinstance(batch[0], TellPod):
             log.info("told %d pods which replicas train together", len(batch), extra=about(job, action="update"))
 
-    def _has_ended(self, job: Job, change: Change) -> bool:
-        """Whether this deletes a pod that has ended: nothing depends on when that is gone."""
+    def _can_wait(self, job: Job, change: Change) -> bool:
+        """Whether this deletes what holds nothing: a pod that has ended, or a Service, NetworkPolicy or ConfigMap.
+        Nothing depends on when that is gone: the quota of a job that has ended is given back all the same."""
+        if isinstance(change, Delete):
+            return isinstance(change.kind, Kind)
         pod = self._state.pods.get((job.namespace, change.name)) if isinstance(change, DeletePod) else None
         return pod is not None and pod.all_containers_ended
 

@@ -6,15 +6,18 @@ import asyncio
 
 import pytest
 
+from builders import at
+from dtj.api.form import DTJ
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
 from dtj.core.actions import BestEffort, CreatePod, Delete, DeletePod, Kind, Plan, TellPod
 from dtj.core.observed import Observed
+from dtj.core.platform import JobAccess, Platform
 from dtj.engine.executor import MAX_REFUSALS
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Unavailable
-from dtj.kube.gateway import EVENTS, JOBS, PODS, SERVICES
+from dtj.kube.gateway import EVENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, WORKLOADS, Resource
 from support.engine_harness import Harness, harnessed, once, pod_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import virtual_time
@@ -162,6 +165,31 @@ async def test_a_service_that_cannot_be_deleted_keeps_no_other(gateway: FakeGate
         await asyncio.sleep(10.0)
         assert gateway.names(SERVICES) == ["digits-worker-0"]
         assert notes(harness) == [f"Service digits-worker-0: {PROTECTED.message}"]
+
+
+@pytest.mark.parametrize("kind", [NETWORK_POLICIES, SERVICES], ids=lambda kind: kind.plural)
+@virtual_time
+async def test_a_job_that_has_ended_gives_its_quota_back_whatever_of_it_cannot_be_deleted(kind: Resource) -> None:
+    gateway = FakeGateway()
+    gateway.installed = {WORKLOADS}
+    gateway.fail("delete", kind, PROTECTED, times=10**6)
+    async with harnessed(gateway=gateway, platform=Platform(job_access=JobAccess())) as harness:
+        job = harness.submit()
+        metadata: JsonObject = {
+            "name": "digits",
+            "labels": DTJ.labels("digits", job.uid),
+            "ownerReferences": [job.owner_reference()],
+        }
+        gateway.put(kind, {"metadata": metadata})
+        gateway.put(WORKLOADS, {"metadata": metadata})
+        complete: JsonObject = {"type": "Complete", "status": "True", "lastTransitionTime": at()}
+        ended: JsonObject = {"gang": "Kueue", "queue": "default", "attempt": 1, "conditions": [complete]}
+        harness.tell(gateway.put(JOBS, {**gateway.body(JOBS, "digits"), "status": ended}))
+        await asyncio.sleep(10.0)
+        assert gateway.names(kind) == ["digits"]
+        (finished,) = objects(dig(gateway.body(WORKLOADS, "digits"), "status", "conditions"))
+        assert (finished["type"], finished["status"]) == ("Finished", "True")
+        assert notes(harness) == [f"{kind.kind} digits: {PROTECTED.message}"]
 
 
 @pytest.mark.parametrize("error", [PROTECTED, BROKEN], ids=type)
