@@ -7,8 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from builders import job
 from dtj.api.names import Condition
 from dtj.core.observed import Phase
+from support.gang_worlds import VOLCANO
 from world import World, running
 
 NO_RETRY = {"backoffLimit": 0}
@@ -77,6 +79,16 @@ class TestAPodThatHangsOnADeadNode:
         world.wait(2)
         assert world.is_true(Condition.COMPLETE)
         assert "digits-worker-0" in world.condition(Condition.COMPLETE).message
+
+
+def test_pods_that_have_ended_and_stay_for_a_finalizer_keep_neither_the_service_nor_the_group() -> None:
+    policy: dict[str, object] = {"cleanPodPolicy": "All", "scheduling": {"gang": "Volcano"}}
+    world = World(job(runPolicy=policy), installed=(VOLCANO,)).start()
+    for name in ("worker-0", "worker-1"):
+        world.set_pod(name, Phase.SUCCEEDED, exit_code=0)
+    world.settle()
+    assert all(pod.terminating for pod in world.pods.values())
+    assert (len(world.pods), world.service, world.gang) == (2, None, None)
 
 
 def test_a_pod_that_has_ended_and_cannot_be_deleted_holds_no_success_up() -> None:

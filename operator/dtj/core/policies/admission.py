@@ -149,7 +149,7 @@ def find_unreadable(context: JobContext) -> tuple[LookForGangs, ...]:
 def after_the_end(context: JobContext) -> tuple[Action, ...]:
     """The PodGroup goes with the end of the job. The end does not wait for it: an upgrade of the cluster may have taken
     its API away, or an administrator the right to it."""
-    if not context.job.status.terminal or clean_pod_policy.to_stop(context):
+    if not context.job.status.terminal or not clean_pod_policy.has_stopped(context):
         return ()
     again = (RequeueAfter(discovery.LOOK_AGAIN.total_seconds()),) if _is_cut_off(context) else ()
     return (*map(BestEffort, end(context)), *again)

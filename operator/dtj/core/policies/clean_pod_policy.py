@@ -47,6 +47,12 @@ def to_stop(context: JobContext, *, all_that_run: bool = False) -> tuple[Pod, ..
     return tuple(filter(is_unwanted, context.own))
 
 
+def has_stopped(context: JobContext) -> bool:
+    """Whether nothing runs any more that the clean-up policy wants gone. Pods that have ended may still be there: for
+    somebody's finalizer, or because a policy of the cluster protects them."""
+    return all(pod.all_containers_ended for pod in to_stop(context))
+
+
 def keeps_sidecars(context: JobContext) -> bool:
     """Whether a pod is kept, with its logs, whose sidecars go on after its main container."""
     return context.job.form.kubeflow_clean_up and _policy(context) is CleanPodPolicy.NONE

@@ -58,7 +58,7 @@ def drop(context: JobContext) -> tuple[Action, ...]:
 
 def after_the_end(context: JobContext) -> tuple[Action, ...]:
     """The Service goes with the end of the job, whatever its clean-up policy: a cluster holds some thousands."""
-    return () if not context.job.status.terminal or clean_pod_policy.to_stop(context) else drop(context)
+    return drop(context) if context.job.status.terminal and clean_pod_policy.has_stopped(context) else ()
 
 
 def service_selector(job: Job, attempt: int) -> dict[str, str]:
