@@ -18,13 +18,7 @@ from dtj.core.admission.discovery import APIS, unknown_versions
 from dtj.core.observed import GangApi, GangsFound
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden
-from dtj.kube.gateway import (
-    CONFIG_MAPS,
-    EVENTS,
-    JOBS,
-    NODES,
-    PODS,
-)
+from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS
 from dtj.kube.lease import LEASES, THROTTLED
 from dtj.kube.observed import resource_of
 from dtj.kube.rbac import CRDS, FOR_GANGS, FOR_KUEUE, FOR_TFJOBS, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule

@@ -11,16 +11,7 @@ from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, name_of, objects, text
-from dtj.cli.report.evidence import (
-    LOG_LINES,
-    Evidence,
-    Log,
-    Unread,
-    leaders,
-    replica_named,
-    scalars_of,
-    versions_of,
-)
+from dtj.cli.report.evidence import LOG_LINES, Evidence, Log, Unread, leaders, replica_named, scalars_of, versions_of
 from dtj.client import ApiError, AsyncClient, job_names
 from dtj.client.logs import MAX_AT_ONCE, LogNote, LogSelection, read_logs
 from dtj.client.overview import Event, aggregated, all_of, part

@@ -9,16 +9,7 @@ from datetime import UTC, datetime
 from dtj.api.job import Job, micro_time, parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import KIND, State
-from dtj.cli.report.evidence import (
-    LOG_BYTES,
-    Evidence,
-    Log,
-    PhaseChange,
-    Setting,
-    Unread,
-    leaders,
-    scalars_in,
-)
+from dtj.cli.report.evidence import LOG_BYTES, Evidence, Log, PhaseChange, Setting, Unread, leaders, scalars_in
 from dtj.client.overview import Event, aggregated
 from dtj.local.run_directory import STOPPED, RunDirectory, RunError
 from dtj.local.run_record import Start, read_manifest, read_objects, read_record
