@@ -31,10 +31,6 @@ class Memory:
     needed: int
     available: int
 
-    @property
-    def enough(self) -> bool:
-        return self.needed <= self.available
-
 
 def memory(spec: JobSpec, *, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Memory | None:
     """An estimate for a job of the shipped trainer; None where the machine does not tell what it has."""

@@ -209,7 +209,7 @@ def _has_own_command(manifest: Manifest, role: str) -> bool:
 
 def _check_memory(manifest: Manifest) -> None:
     memory = machine.memory(manifest.spec)
-    if memory is not None and not memory.enough:
+    if memory is not None and memory.needed > memory.available:
         raise Refused(
             f"{manifest.document.title}: about {memory.needed // machine.MIB} MiB of memory are needed, "
             f"{memory.available // machine.MIB} MiB are free: use fewer replicas, or --ignore-memory"
