@@ -84,15 +84,12 @@ def _check_unique(value: list[JsonValue], schema: JsonObject, path: str) -> Iter
     for index, item in enumerate(value):
         identity = item
         if isinstance(keys, list) and isinstance(item, dict):
-            identity = {str(key): item.get(str(key), _default(schema, str(key))) for key in sorted(map(str, keys))}
+            fields = fields_of(dig(schema, "items", "properties"))
+            identity = {key: item.get(key, dig(fields, key, "default")) for key in sorted(map(str, keys))}
         shown = json.dumps(identity, separators=(",", ":"))
         if shown in seen:
             yield Violation(f"{path}[{index}]", f"Duplicate value: {shown}")
         seen.add(shown)
-
-
-def _default(schema: JsonObject, key: str) -> JsonValue:
-    return dig(schema, "items", "properties", key, "default")
 
 
 def _check_limits(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Violation]:
