@@ -180,10 +180,6 @@ def unfailing_console(*, stderr: bool = False) -> Console:
     return Console(file=file, stderr=stderr, highlight=False)
 
 
-def _nothing(_before: object, _now: object) -> Iterable[str]:
-    return ()
-
-
 class Screen(Generic[T]):
     """Shows something until it ends: drawn again in place on a terminal, elsewhere a line for each change.
 
@@ -197,7 +193,7 @@ class Screen(Generic[T]):
         *,
         drawn: Callable[[T, int], rich.console.RenderableType],
         lines: Callable[[T | None, T], Iterable[str]],
-        kept: Callable[[T | None, T], Iterable[str]] = _nothing,
+        kept: Callable[[T | None, T], Iterable[str]] = lambda before, now: (),
     ) -> None:
         self._console = console
         self._drawn = drawn
