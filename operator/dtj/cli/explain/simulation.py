@@ -14,7 +14,7 @@ from typing import Final
 from dtj.api.form import Form
 from dtj.api.job import Job, form_of
 from dtj.api.json import JsonObject, dig, fields_of, name_of, object_at, text
-from dtj.api.names import Annotation, Label
+from dtj.api.names import Annotation
 from dtj.core.actions import (
     Action,
     BestEffort,
@@ -31,6 +31,8 @@ from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, 
 from dtj.core.planner import plan
 from dtj.core.platform import Platform, platform_of_tfjobs
 from dtj.core.policies.tensorboard import tensorboard_name
+from dtj.kube.observed import pod_from
+from dtj.kube.records import pod_from_object
 
 UID: Final = "00000000-0000-0000-0000-000000000000"
 """Stands for the UID that the API server will give to the job."""
@@ -164,16 +166,5 @@ class _SimulatedCluster:
 
 def _pod(manifest: JsonObject, form: Form) -> Pod:
     """A pod that runs and is ready, as the planner sees it."""
-    labels = dig(manifest, "metadata", "labels")
-    return Pod(
-        namespace=text(dig(manifest, "metadata", "namespace")),
-        name=name_of(manifest),
-        uid=UID,
-        owner_uid=UID,
-        job_name=text(dig(labels, form.job_label)),
-        role=form.role_of(text(dig(labels, form.role_label))),
-        index=int(text(dig(labels, form.index_label), "0")),
-        attempt=int(text(dig(labels, Label.ATTEMPT), "1")),
-        phase=Phase.RUNNING,
-        ready=True,
-    )
+    created = pod_from(pod_from_object(manifest), form)
+    return replace(created, uid=UID, owner_uid=UID, phase=Phase.RUNNING, ready=True)
