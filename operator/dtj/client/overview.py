@@ -15,7 +15,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import as_role
 from dtj.client import job_names
-from dtj.client.pods import JobPod, owned, selector_of
+from dtj.client.pods import JobPod, pods_of, selector_of
 from dtj.core.context import JobContext
 from dtj.core.replicas import incarnation, pod_name, replicas
 from dtj.core.status import recorded_completions
@@ -23,8 +23,8 @@ from dtj.kube.client import KubeGateway
 from dtj.kube.decoding import decode_object
 from dtj.kube.errors import ApiError, NotFound
 from dtj.kube.events import reported_at
-from dtj.kube.gateway import CLAIMS, EVENTS, NODES, PODS, Listing
-from dtj.kube.records import plain_from_object, pod_from_object
+from dtj.kube.gateway import CLAIMS, EVENTS, NODES, Listing
+from dtj.kube.records import plain_from_object
 
 _MAX_PODS_ASKED: Final = 5
 """Of this many pods that do not run, the events are read."""
@@ -97,25 +97,23 @@ async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview
     """Everything about a job. Raises ApiError where the job itself cannot be read, NotFound where there is none."""
     body = await job_names.read(gateway, name, namespace=namespace)
     job = Job.from_object(body)
-    of_job = selector_of(job)
     pods, claims, job_events = await asyncio.gather(
-        part(all_of(gateway.list(PODS, namespace=namespace, selector=of_job))),
-        part(all_of(gateway.list(CLAIMS, namespace=namespace, selector=of_job))),
+        part(pods_of(gateway, job)),
+        part(all_of(gateway.list(CLAIMS, namespace=namespace, selector=selector_of(job)))),
         part(all_of(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={job.uid}"))),
     )
-    mine = owned((JobPod.of(pod_from_object(item), job.form) for item in pods.items), job)
-    waiting = [each for each in mine if not (each.pod.ready or each.pod.main_container_ended)][:_MAX_PODS_ASKED]
+    waiting = [each for each in pods.items if not (each.pod.ready or each.pod.main_container_ended)][:_MAX_PODS_ASKED]
     asked = (
         all_of(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={each.uid}"))
         for each in waiting
     )
     of_pods = await asyncio.gather(*map(part, asked))
     events = [*job_events.items, *(event for read in of_pods for event in read.items)]
-    nodes = await _nodes(gateway, mine)
+    nodes = await _nodes(gateway, pods.items)
     return Overview(
         job=job,
         at=datetime.now(UTC),
-        pods=Part(mine, pods.unread),
+        pods=pods,
         events=Part(aggregated(Event.from_object(event) for event in events), job_events.unread),
         claims=_owned_by(job, claims),
         nodes=nodes,
