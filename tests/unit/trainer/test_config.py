@@ -121,7 +121,7 @@ def test_without_a_number_of_steps_the_trainer_chooses_how_often_it_copies_to_me
     assert memory == InMemory(directory=Path("/m"), every_steps=None)
 
 
-def test_the_chief_leads_where_there_is_one_and_the_evaluator_never() -> None:
+def test_the_chief_leads_where_there_is_one_and_who_is_alone_and_the_evaluator_never() -> None:
     strategy = {"DTJ_STRATEGY": "MultiWorkerMirrored", "DTJ_CHECKPOINT_DIR": "/c"}
     cluster: dict[str, Any] = {"chief": ["c:1"], "worker": ["a:1"]}
     assert configured(TF_CONFIG=tf_config("chief", **cluster), **strategy).cluster.leads
@@ -129,6 +129,7 @@ def test_the_chief_leads_where_there_is_one_and_the_evaluator_never() -> None:
     evaluator = configured(TF_CONFIG=tf_config("evaluator", **cluster), **strategy).cluster
     assert not evaluator.leads
     assert evaluator.own_address is None
+    assert configured(TF_CONFIG='{"cluster": {}, "task": {"type": "chief", "index": 0}}').cluster.leads
 
 
 def test_a_batch_size_is_global_or_per_replica() -> None:

@@ -73,7 +73,9 @@ class Cluster:
 
     @property
     def leader(self) -> Task:
-        """The chief, or worker 0 where there is none: it saves, reports and exports."""
+        """The chief, or worker 0 where there is none, or the only task: it saves, reports and exports."""
+        if not self.addresses and self.task.role in (CHIEF, WORKER):
+            return self.task
         return Task(CHIEF if self.count(CHIEF) else WORKER, 0)
 
     @property
