@@ -138,8 +138,9 @@ class JobContext:
     @property
     def has_something_to_stop(self) -> bool:
         """Whether there is something of the job that could be stopped. A pod that has ended and is being deleted holds
-        nothing, however long somebody's finalizer keeps it."""
-        held = any(not (pod.all_containers_ended and pod.terminating) for pod in self.own)
+        nothing, however long somebody's finalizer keeps it; but in a TFJob its name, which the next pod gets."""
+        needs_names = not self.job.form.keeps_ended_pods
+        held = any(needs_names or not (pod.all_containers_ended and pod.terminating) for pod in self.own)
         return held or self.job.status.start_time is not None
 
     @property
