@@ -351,6 +351,22 @@ def test_inputs_that_no_argument_can_be_called_are_served_by_names_that_can(tmp_
     assert [int(answer[f"of {number}"][0, 0]) for number in range(len(names))] == list(range(len(names)))
 
 
+def test_no_output_of_a_model_is_lost_that_keras_calls_like_another() -> None:
+    import keras
+    import tensorflow as tf
+
+    from dtj_trainer.training.model import named_outputs
+
+    inputs = keras.Input((3, 2))
+    states = keras.Model(inputs, keras.layers.LSTM(4, return_state=True)(inputs))
+    outputs = states(tf.ones((1, 3, 2)))
+    assert len({*states.output_names}) == 1
+    assert list(named_outputs(outputs, states.output_names)) == ["output_0", "output_1", "output_2"]
+    assert list(named_outputs(outputs, ["a", "b", "c"])) == ["a", "b", "c"]
+    nested = {"a": {"b": outputs[0], "c": outputs[1]}, "d": outputs[2]}
+    assert all(map(tf.is_tensor, named_outputs(nested, []).values()))
+
+
 def test_a_tflite_model_of_several_inputs_that_takes_one_example_names_each(tmp_path: Path) -> None:
     import keras
     import tensorflow as tf

@@ -278,18 +278,7 @@ class ModelFactory:
         return measured
 
     def _answer(self, outputs: Tensor) -> dict[str, Tensor]:
-        """`outputs`; of several outputs each by its name."""
-        if tf.is_tensor(outputs):
-            return {"outputs": outputs}
-        if isinstance(outputs, Mapping):
-            return dict(outputs)
-        flat = tf.nest.flatten(outputs)
-        if len(flat) == 1:
-            return {"outputs": flat[0]}
-        names = (
-            self._output_names if len(self._output_names) == len(flat) else [f"output_{i}" for i in range(len(flat))]
-        )
-        return dict(zip(names, flat, strict=True))
+        return named_outputs(outputs, self._output_names)
 
     def _new(self, data: Source) -> Any:
         model = self._build()
@@ -490,3 +479,19 @@ def _last_activation(model: Any) -> str:
     if type(layer).__name__ == "Softmax":
         return "softmax"
     return getattr(getattr(layer, "activation", None), "__name__", "")
+
+
+def named_outputs(outputs: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What an exported model answers: `outputs`, or each of several outputs by its name.
+
+    Args:
+        names: of the outputs, as Keras has them, which calls the outputs of one layer alike.
+    """
+    if isinstance(outputs, Mapping) and all(map(tf.is_tensor, outputs.values())):
+        return dict(outputs)
+    flat = tf.nest.flatten(outputs)
+    if len(flat) == 1:
+        return {"outputs": flat[0]}
+    if not len(names) == len({*names}) == len(flat):
+        names = [f"output_{place}" for place in range(len(flat))]
+    return dict(zip(names, flat, strict=True))
