@@ -84,6 +84,12 @@ def test_storage_that_is_not_reachable_is_no_lost_peer_of_a_job_with_one_process
     assert lost_peer(error, parse((), of_workers("127.0.0.1:1"))) is None
     collective = ["--strategy=MultiWorkerMirrored"]
     assert lost_peer(error, parse(collective, of_workers("127.0.0.1:1", "127.0.0.1:2"))) is not None
+    # Nobody calls an evaluator, also where a TF_CONFIG of one's own lists it.
+    listed = {
+        "cluster": {"chief": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:2"]},
+        "task": {"type": "chief", "index": 0},
+    }
+    assert lost_peer(error, parse((), {"TF_CONFIG": json.dumps(listed)})) is None
     elsewhere = lost_peer(error, parse(["--strategy=TPU"], {"TPU_NAME": "grpc://127.0.0.1:1"}))
     assert str(elsewhere).startswith("peer lost: TPU 0 not reachable; ")
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from dtj_launch import rendezvous
 from dtj_launch.communication import RING
 from dtj_trainer.compat import tensorflow as compat
-from dtj_trainer.config.cluster import CHIEF, WORKER, Address, Cluster
+from dtj_trainer.config.cluster import CHIEF, OUTSIDERS, WORKER, Address, Cluster
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution import tpu
 from dtj_trainer.errors import NotSaved, PeerLost
@@ -104,7 +104,7 @@ def lost_peer(error: Exception, config: Config) -> PeerLost | None:
     if not isinstance(cause, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError):
         return None
     cluster = config.cluster
-    peers: Mapping[Any, Address] = cluster.peers(*{task.role for task in cluster.addresses}) or {
+    peers: Mapping[Any, Address] = cluster.peers(*({task.role for task in cluster.addresses} - OUTSIDERS)) or {
         name: Address(*runtime) for name, runtime in config.tpu_runtimes.items()
     }
     if not peers:
