@@ -110,7 +110,12 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
     callback=lambda context, parameter, value: Gang(value),
     help="Scheduler that starts all pods of a TFJob or none.",
 )
-@_option("tfjob_cluster_domain", metavar="DOMAIN", help="What ends the addresses in TF_CONFIG of TFJobs.")
+@_option(
+    "tfjob_cluster_domain",
+    metavar="DOMAIN",
+    envvar=["DTJ_OPERATOR_TFJOB_CLUSTER_DOMAIN", "CUSTOM_CLUSTER_DOMAIN"],
+    help="What ends the addresses in TF_CONFIG of TFJobs. Also read from CUSTOM_CLUSTER_DOMAIN, as Kubeflow calls it.",
+)
 @_option("tfjob_queues", is_flag=True, help="Queue TFJobs in Kueue, whose own integration for them must be off.")
 @_option("health_port", type=click.IntRange(0, 65535), help="Port of /healthz and /readyz. 0 disables them.")
 @_option("metrics_port", type=click.IntRange(0, 65535), help="Port of /metrics. 0 disables it.")

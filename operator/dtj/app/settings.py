@@ -93,7 +93,7 @@ class OperatorSettings:
 
     tfjob_cluster_domain: str = ""
     """What ends the addresses in TF_CONFIG of a TFJob, such as ``cluster.local``; empty if the pods' resolver adds it.
-    Kubeflow's operator reads it from CUSTOM_CLUSTER_DOMAIN."""
+    Kubeflow's operator reads it from CUSTOM_CLUSTER_DOMAIN, which holds here, too."""
 
     health_port: int = 8080
     """Port of ``/healthz`` (liveness) and ``/readyz`` (readiness), on all interfaces; 0 for none."""

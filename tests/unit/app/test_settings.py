@@ -58,6 +58,11 @@ def test_namespaces_come_from_the_variable_of_their_option(started: list[Operato
     assert started[0].namespaces == ("team-a", "team-b")
 
 
+def test_the_domain_of_tfjobs_may_come_from_the_variable_of_kubeflows_operator(started: list[OperatorSettings]) -> None:
+    assert CliRunner().invoke(command.main, [], env={"CUSTOM_CLUSTER_DOMAIN": "cluster.local"}).exit_code == 0
+    assert started[0].tfjob_cluster_domain == "cluster.local"
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
