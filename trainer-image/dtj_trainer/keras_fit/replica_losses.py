@@ -197,8 +197,9 @@ def share_of(count: Any) -> Iterator[None]:
             are known to have as many examples.
     """
     context = tf.distribute.get_replica_context()
-    share, present = tf.constant(1.0 / context.num_replicas_in_sync), None
-    if count is not None:
+    if count is None:
+        share, present = tf.constant(1.0 / context.num_replicas_in_sync), None
+    else:
         examples = tf.cast(count, tf.float32)
         share = tf.math.divide_no_nan(examples, context.all_reduce("SUM", examples))
         present = tf.cast(count > 0, tf.float32)
