@@ -80,15 +80,14 @@ def _input_names(spec: Any) -> Sequence[str]:
     for name in sorted(spec):
         parts = tf.nest.flatten(spec[name])
         wanted += [str(name)] if parts == [spec[name]] else [f"{name}_{place}" for place in range(len(parts))]
-    names: dict[int, str] = {}
+    names, taken = list(map(_as_argument, wanted)), set[str]()
     # Those that stay as they are come first. TensorFlow takes no two that differ in capitals alone.
-    for place in sorted(range(len(wanted)), key=lambda place: _as_argument(wanted[place]) != wanted[place]):
-        name, taken = _as_argument(wanted[place]), {one.lower() for one in names.values()}
-        free = (
-            each for each in chain([name], (f"{name}_{number}" for number in count(1))) if each.lower() not in taken
-        )
-        names[place] = next(free)
-    return [names[place] for place in range(len(wanted))]
+    for place in sorted(range(len(names)), key=lambda place: names[place] != wanted[place]):
+        name = names[place]
+        possible = chain([name], (f"{name}_{number}" for number in count(1)))
+        names[place] = next(each for each in possible if each.lower() not in taken)
+        taken.add(names[place].lower())
+    return names
 
 
 def _as_argument(name: str) -> str:
