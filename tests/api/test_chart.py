@@ -29,6 +29,7 @@ from dtj.kube.rbac import (
 )
 from patience import PATIENCE_SECONDS
 from support.chart import (
+    ALL_OF_TFJOBS,
     CHART,
     RELEASE,
     Granted,
@@ -71,13 +72,7 @@ EVERYTHING: JsonObject = {
         }
     ],
     "rbac": {"blockOwnerDeletion": True},
-    "tfjob": {
-        "enabled": True,
-        "cleanPodPolicy": "Running",
-        "gangScheduler": "Volcano",
-        "clusterDomain": "cluster.local",
-        "kueue": "Own",
-    },
+    "tfjob": ALL_OF_TFJOBS,
     "serviceAccount": {"annotations": {"a": "b"}},
     "podAnnotations": {"a": "b"},
     "podLabels": {"team": "ml"},

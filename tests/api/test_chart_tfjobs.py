@@ -11,7 +11,19 @@ import pytest
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.tfjob.crd import custom_resource_definition
 from dtj.kube.rbac import FOR_TFJOBS
-from support.chart import CHART, RELEASE, Granted, Helm, HelmError, arguments, granted, listed, of_kind, operator_rules
+from support.chart import (
+    ALL_OF_TFJOBS,
+    CHART,
+    RELEASE,
+    Granted,
+    Helm,
+    HelmError,
+    arguments,
+    granted,
+    listed,
+    of_kind,
+    operator_rules,
+)
 from support.kubeflow import training_operator
 from testbed import ControlPlane
 
@@ -50,17 +62,8 @@ def test_the_policy_is_bound_where_the_operator_runs_jobs(helm: Helm) -> None:
 
 
 def test_the_operator_is_told_what_the_values_say(helm: Helm) -> None:
-    all_set: JsonObject = {
-        "tfjob": {
-            "enabled": True,
-            "cleanPodPolicy": "Running",
-            "gangScheduler": "Volcano",
-            "clusterDomain": "cluster.local",
-            "kueue": "Own",
-        }
-    }
     assert [word for word in arguments(helm.objects()) if "tfjob" in word] == []
-    assert [word for word in arguments(helm.objects(all_set)) if "tfjob" in word] == [
+    assert [word for word in arguments(helm.objects({"tfjob": ALL_OF_TFJOBS})) if "tfjob" in word] == [
         "--tfjobs",
         "--tfjob-clean-pod-policy=Running",
         "--tfjob-gang-scheduler=Volcano",

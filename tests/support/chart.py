@@ -17,6 +17,14 @@ from patience import PATIENCE_SECONDS
 
 CHART = Path(__file__).parents[2] / "charts" / "dtj"
 RELEASE = "dtj"
+ALL_OF_TFJOBS: JsonObject = {
+    "enabled": True,
+    "cleanPodPolicy": "Running",
+    "gangScheduler": "Volcano",
+    "clusterDomain": "cluster.local",
+    "kueue": "Own",
+}
+"""Each value about TFJobs that is no object, other than its default."""
 
 
 class HelmError(Exception):
