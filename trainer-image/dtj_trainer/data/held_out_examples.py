@@ -97,11 +97,13 @@ class Reading:
         return self
 
     def __next__(self) -> Any:
-        while True:
-            taken, examples, sums = next(self._batches)
+        # `next` ends with an error, of which TensorFlow logs a traceback where a chief drives the hosts of a TPU slice.
+        while (following := self._batches.get_next_as_optional()).has_value():
+            taken, examples, sums = following.get_value()
             self._digest += Digest.of(sums.numpy())
             if taken:
                 return examples
+        raise StopIteration
 
     def finish(self) -> Digest:
         """Reads what is left; the digest of all."""
