@@ -75,6 +75,18 @@ def test_a_suspended_job_neither_trains_nor_recovers() -> None:
     assert _ledger(world).percent == 94
 
 
+def test_a_job_that_is_suspended_trained_until_then_though_its_last_answer_is_older() -> None:
+    world = _training()
+    world.advance(9)
+    world.job = edited(world.job, suspend=True)
+    world.settle_deletions()
+    assert _spent(world) == {"queued": 30, "starting": 6, "training": 113}
+    world.advance(1000)
+    world.job = edited(world.job, suspend=False)
+    world.settle()
+    assert _spent(world) == {"queued": 30, "starting": 6, "training": 113, "suspended": 1000}
+
+
 def test_a_new_container_repeats_the_steps_since_the_last_checkpoint_with_their_share_of_the_time() -> None:
     world = _training()
     world.sees("worker-0", Phase.FAILED, exit_code=1)

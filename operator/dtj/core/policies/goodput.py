@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from dtj.api.goodput import TOLD, Counted, Goodput, Seconds, Sums, Use
+from dtj.api.goodput import HOLDS_NOTHING, TOLD, Counted, Goodput, Seconds, Sums, Use
 from dtj.api.job import Job, parse_time
 from dtj.api.json import dig, fields_of, objects
 from dtj.api.names import Condition, Reason
@@ -60,10 +60,15 @@ def _with_goodput(context: JobContext, status: JobStatus) -> JobStatus:
     again = before.counted is not None and (job.status.restarts.total > 0 or job.status.last_restart_time is not None)
     report, use = _report(context), use_of(job.status)
     wait = _ANSWER_WITHIN if use is Use.OTHER is use_of(status) and not status.terminal else 0
-    ledger = carried_on(before, use, lifetime, report, now=context.now, again=again, wait=wait)
+    stopped = use is Use.OTHER and use_of(status) in HOLDS_NOTHING and _trains(job.status)
+    ledger = carried_on(before, use, lifetime, report, now=context.now, again=again, wait=wait, stopped=stopped)
     if status.terminal:
         ledger = ledger.model_copy(update={"covered_seconds": max(ledger.covered_seconds, ledger.seconds.training)})
     return status.model_copy(update={"goodput": ledger})
+
+
+def _trains(status: JobStatus) -> bool:
+    return status.progress is not None and status.progress.phase == "Training"
 
 
 def use_of(status: JobStatus) -> Use:
@@ -121,11 +126,13 @@ def carried_on(
     now: datetime,
     again: bool = False,
     wait: int = 0,
+    stopped: bool = False,
 ) -> Goodput:
     """The ledger at ``now``, when the job has lived for ``lifetime`` seconds, of which the latest went to ``use``
     unless ``report`` says more, or may say so later: up to ``wait`` seconds are left open.
 
-    Where the job trains ``again``, the start of a container is part of the recovery.
+    Where the job trains ``again``, the start of a container is part of the recovery. Pods that are ``stopped`` now, by
+    a suspension or their queue, have trained since their last answer, which is some seconds old.
     """
     ledger, told = (before, {}) if report is None else _with_steps(before, report, lifetime, now)
     seconds, room = ledger.seconds.by_use(), max(0, lifetime - before.seconds.total)
@@ -136,6 +143,8 @@ def carried_on(
     if use is Use.OTHER and report is not None and (before.counted is None or before.counted.pod != report.pod):
         # Its pods were ready before its program began to measure.
         use, wait = Use.RECOVERING if again else Use.STARTING, 0
+    elif stopped and report is not None and room <= _ANSWER_WITHIN:
+        use = Use.TRAINING
     if room > wait:
         seconds[use] += room
         room = 0
