@@ -132,6 +132,11 @@ def test_a_scheduling_policy_becomes_a_gang_of_volcano(tmp_path: Path, dtj: Dtj)
     assert "restartPolicy: Always became OnFailure" in made.printed
 
 
+def test_a_gang_of_which_no_pod_waits_stays_one(tmp_path: Path, dtj: Dtj) -> None:
+    made = Converted(tmp_path, dtj, changed(SHAPES[GANG], "minAvailable: 3", "minAvailable: 0"))
+    assert made.spec["runPolicy"]["scheduling"]["minAvailable"] == 1
+
+
 def test_a_success_policy_that_a_chief_makes_void_is_left_out(tmp_path: Path, dtj: Dtj) -> None:
     shape = "a master, and the run policy beside the roles"
     made = Converted(tmp_path, dtj, SHAPES[shape].replace("spec:\n", "spec:\n  successPolicy: AllWorkers\n", 1))

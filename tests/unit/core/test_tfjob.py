@@ -331,6 +331,11 @@ class TestGangs:
         assert dig(pod, "spec", "schedulerName") == "volcano"
         assert running_tfjob(runPolicy=policy).gang_manifests == []
 
+    def test_of_which_no_pod_is_to_wait_have_no_pod_that_waits_for_another(self) -> None:
+        body = tfjob(runPolicy={"schedulingPolicy": {"minAvailable": 0}})
+        world = installed(world_of(body, gang_of_tfjobs=Gang.VOLCANO), Gang.VOLCANO)
+        assert dig(world.gang_manifests[-1], "spec", "minMember") == 1
+
     def test_of_volcano_tell_it_the_role_of_each_pod_also_of_one_that_comes_back_alone(self) -> None:
         body = tfjob({"Master": 1, "Worker": 1, "PS": 1})
         world = installed(world_of(body, gang_of_tfjobs=Gang.VOLCANO), Gang.VOLCANO).start()

@@ -94,8 +94,10 @@ SCHEDULING: Final = {
 
 
 def _scheduling(given: JsonValue) -> JsonObject:
-    """What a gang scheduler is told."""
+    """What a gang scheduler is told. ``minAvailable: 0`` is 1, by which no pod waits for another, either."""
     said = {ours: value for theirs, ours in SCHEDULING.items() if (value := dig(given, theirs))}
+    if dig(given, "minAvailable") == 0:
+        said["minAvailable"] = 1
     return {name: _at_most(name, value) for name, value in said.items()}
 
 

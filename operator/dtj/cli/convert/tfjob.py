@@ -272,6 +272,7 @@ class _Converter:
             made |= {"gang": str(Gang.VOLCANO), "queue": queue}
             self._note(f"{path}.queue", "taken for a queue of Volcano: set runPolicy.scheduling.gang if it is not")
         least, pods = given.pop("minAvailable", None), sum(_count(roles, role) for role in roles)
+        least = 1 if least == 0 else least  # no pod waits for another
         if least and kueue:
             self._note(f"{path}.minAvailable", "left out: Kueue admits whole jobs only")
         elif isinstance(least, int) and least > pods:
