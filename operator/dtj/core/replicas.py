@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dtj.api.job import Job
 from dtj.api.json import whole_number
-from dtj.api.spec import MAX_REPLICAS, JobSpec, Role, SuccessPolicy
+from dtj.api.spec import MAX_REPLICAS, JobSpec, Role, Strategy, SuccessPolicy
 from dtj.api.status import JobStatus
 
 TRAINING_ROLES = (Role.CHIEF, Role.WORKER)
@@ -45,13 +45,19 @@ def possible_members(spec: JobSpec) -> tuple[Replica, ...]:
 
 def deciding_replicas(spec: JobSpec, members: frozenset[Replica] | None = None) -> frozenset[Replica]:
     """The replicas whose success together is the job's, by its success policy. If an elastic job trains with some of
-    its replicas alone, these are its ``members``."""
+    its replicas alone, these are its ``members``. Replicas that only serve the first one never complete."""
     training = training_replicas(spec)
     if members is not None:
         training = tuple(each for each in possible_members(spec) if each in members)
-    if spec.run_policy.success_policy is SuccessPolicy.ALL_WORKERS:
+    if spec.run_policy.success_policy is SuccessPolicy.ALL_WORKERS and not _serve_the_first(spec):
         return frozenset(training)
     return frozenset(training[:1])
+
+
+def _serve_the_first(spec: JobSpec) -> bool:
+    """Whether all but the first training replica are servers: stages of a pipeline, or hosts that a chief drives."""
+    driven = spec.strategy is Strategy.TPU and spec.replicas(Role.CHIEF) > 0
+    return driven or spec.strategy is Strategy.PIPELINE
 
 
 def deciding_replica(spec: JobSpec, members: frozenset[Replica] | None = None) -> Replica | None:

@@ -39,6 +39,16 @@ def test_the_success_policy_says_whose_end_is_the_jobs(
     assert _outcome(policy, roles, codes) == expected
 
 
+@pytest.mark.parametrize(
+    ("strategy", "roles", "first"),
+    [("Pipeline", WORKERS, "worker-0"), ("Pipeline", WITH_CHIEF, "chief-0"), ("TPU", WITH_CHIEF, "chief-0")],
+)
+def test_all_workers_are_the_first_alone_where_the_others_only_serve_it(
+    strategy: str, roles: dict[str, int], first: str
+) -> None:
+    assert _outcome("AllWorkers", roles, {first: 0}, strategy=strategy) == "success"
+
+
 @pytest.mark.parametrize(("seconds", "expected"), [(1, "success"), (5, "success"), (6, "loss of worker-0")])
 def test_a_completion_wins_over_an_error_that_is_no_more_than_the_clocks_differ_earlier(
     seconds: float, expected: str
@@ -46,9 +56,16 @@ def test_a_completion_wins_over_an_error_that_is_no_more_than_the_clocks_differ_
     assert _outcome("Chief", WITH_CHIEF, {"worker-0": 3, "chief-0": 0}, at={"chief-0": seconds}) == expected
 
 
-def _outcome(policy: str, roles: dict[str, int], codes: dict[str, int], *, at: dict[str, float] | None = None) -> str:
+def _outcome(
+    policy: str,
+    roles: dict[str, int],
+    codes: dict[str, int],
+    *,
+    at: dict[str, float] | None = None,
+    strategy: str = "MultiWorkerMirrored",
+) -> str:
     """What is decided when these replicas have ended with these exit codes; the others run."""
-    made = job(roles=roles, runPolicy={"successPolicy": policy})
+    made = job(roles=roles, strategy=strategy, runPolicy={"successPolicy": policy})
     pods = [
         pod(
             made,
