@@ -201,10 +201,18 @@ def test_accelerators_are_those_that_the_pods_ask_for() -> None:
     assert accelerators_of(replace(by_template, spec=None), Platform()) == {}
 
 
-def test_a_job_that_no_node_can_hold_adds_little_to_the_metric_of_all() -> None:
-    container = {"name": "trainer", "image": "x", "resources": {"limits": {"nvidia.com/gpu": str(2**63 - 1)}}}
+@pytest.mark.parametrize(
+    ("asked", "counted"), [(str(2**63 - 1), {"nvidia.com/gpu": 2 * 1024}), ("9" * 5000, {})], ids=["2^63", "10^5000"]
+)
+def test_a_job_that_no_node_can_hold_adds_little_to_the_metric_of_all(asked: str, counted: dict[str, int]) -> None:
+    container = {"name": "trainer", "image": "x", "resources": {"limits": {"nvidia.com/gpu": asked}}}
     huge = job(roles={"worker": 2}, template={"spec": {"containers": [container]}})
-    assert accelerators_of(huge, Platform()) == {"nvidia.com/gpu": 2 * 1024}
+    assert accelerators_of(huge, Platform()) == counted
+
+
+def test_of_a_topology_that_is_no_shape_the_chips_of_a_host_count() -> None:
+    odd = job(strategy="TPU", roles={"worker": 1}, accelerator={"profile": "tpu-v5e", "topology": "axb"})
+    assert accelerators_of(odd, Platform()) == {"google.com/tpu": 4}
 
 
 def test_no_sum_of_seconds_is_more_than_a_status_may_hold() -> None:

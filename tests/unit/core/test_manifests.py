@@ -331,7 +331,11 @@ class TestSharedMemory:
         assert trainer["volumeMounts"] == [self.MOUNT]
         assert all("volumeMounts" not in other for other in others)
 
-    @pytest.mark.parametrize("limits", [{}, {"nvidia.com/gpu": 1}, {"google.com/tpu": 4}, {"nvidia.com/gpu": "many"}])
+    @pytest.mark.parametrize(
+        "limits",
+        [{}, {"nvidia.com/gpu": 1}, {"google.com/tpu": 4}, {"nvidia.com/gpu": "many"}, {"nvidia.com/gpu": "9" * 5000}],
+        ids=["none", "one", "a TPU", "no number", "10^5000"],
+    )
     def test_any_other_keeps_that_of_its_container(self, limits: JsonObject) -> None:
         assert dig(pod(job(template=with_gpus(limits))), "spec", "volumes") is None
 

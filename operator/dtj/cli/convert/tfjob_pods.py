@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api import names
+from dtj.api import names, quantities
 from dtj.api.form import DTJ
 from dtj.api.json import JsonObject, dig, fields_of, objects, text
 from dtj.api.names import is_reserved
@@ -88,12 +88,12 @@ class Pods:
     def gpus(self) -> int:
         """Most GPUs that a pod that trains asks for."""
         amounts = [
-            str(dig(container, "resources", "limits", kind))
+            quantities.parse(dig(container, "resources", "limits", kind))
             for role in TRAINING_ROLES
             for container in objects(dig(self._templates.get(role, {}), "spec", "containers"))
             for kind in _GPUS
         ]
-        return max((int(amount) for amount in amounts if amount.isdecimal()), default=0)
+        return max((int(amount) for amount in amounts if amount is not None), default=0)
 
     @property
     def shared(self) -> JsonObject:

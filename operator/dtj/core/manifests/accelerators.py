@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
+from dtj.api import quantities
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, fields_of, objects
+from dtj.api.json import JsonObject, dig, fields_of, objects, whole_number
 from dtj.api.names import Env
 from dtj.api.profiles import TPU_TOPOLOGY_LABEL, Profile, TpuHosts
 from dtj.api.spec import Accelerator, JobSpec, Role, Strategy
@@ -17,6 +18,8 @@ from dtj.core.replicas import TRAINING_ROLES, Replica, training_replicas
 _NVIDIA: Final = "nvidia.com/"
 _RDMA: Final = "rdma/"
 EFA: Final = "vpc.amazonaws.com/efa"
+_LONGEST_SIDE: Final = 9999
+"""As the rule of topologies has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ def accelerator_field(spec: JobSpec, role: Role) -> str:
 
 
 def chips(topology: str) -> int:
-    """Number of chips in a slice: ``2x2x4`` has 16."""
-    return math.prod(int(side) for side in topology.split("x"))
+    """Number of chips in a slice: ``2x2x4`` has 16. What is no shape, which an older CRD may let in, has none."""
+    return math.prod(whole_number(side, most=_LONGEST_SIDE) or 0 for side in topology.split("x"))
 
 
 def chips_per_host(hosts: TpuHosts, *, total: int, replicas: int, count: int | None) -> int:
@@ -94,10 +97,9 @@ def needs(spec: JobSpec, role: Role, platform: Platform) -> AcceleratorNeeds | N
 
 def nvidia_gpus(container: JsonObject) -> int:
     """How many of NVIDIA's devices a container asks for, parts of a GPU included."""
+    limits = fields_of(dig(container, "resources", "limits"))
     return sum(
-        int(str(amount))
-        for resource, amount in fields_of(dig(container, "resources", "limits")).items()
-        if resource.startswith(_NVIDIA) and str(amount).isdecimal()
+        int(quantities.parse(amount) or 0) for resource, amount in limits.items() if resource.startswith(_NVIDIA)
     )
 
 

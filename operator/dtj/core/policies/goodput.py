@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from dtj.api import quantities
 from dtj.api.goodput import HOLDS_NOTHING, TOLD, Counted, Goodput, Seconds, Sums, Use
 from dtj.api.job import Job, parse_time
 from dtj.api.json import dig, fields_of, objects
@@ -234,7 +235,8 @@ def accelerators_of(job: Job, platform: Platform) -> dict[str, int]:
         template = role_template(job, job.spec, role, platform=platform)
         for container in objects(dig(template, "spec", "containers")):
             for resource, amount in fields_of(dig(container, "resources", "limits")).items():
-                if resource in known and str(amount).isdecimal():
-                    of_pod = min(int(str(amount)), _MOST_OF_A_POD)
-                    found[resource] = found.get(resource, 0) + of_pod * job.spec.replicas(role)
+                of_pod = quantities.parse(amount) if resource in known else None
+                if of_pod is not None:
+                    counted = min(int(of_pod), _MOST_OF_A_POD) * job.spec.replicas(role)
+                    found[resource] = found.get(resource, 0) + counted
     return found
