@@ -18,6 +18,7 @@ from dtj.api.names import Condition
 from dtj.api.node_losses import MAX_NODES, Corrupt, NodeLosses
 from dtj.api.printable import one_line
 
+MAX_CONDITIONS: Final = 32
 MAX_CONDITION_MESSAGE: Final = 32_768
 """As in metav1.Condition."""
 
@@ -361,7 +362,7 @@ class JobStatus(LenientModel):
     ready: str = Field(default="", description="ready is the number of ready pods out of all pods, such as 3/4.")
     conditions: tuple[ConditionStatus, ...] = Field(
         default=(),
-        max_length=32,
+        max_length=MAX_CONDITIONS,
         description="conditions are those of the operator, and of other types, which it leaves unchanged.",
     )
     start_time: Time | None = Field(

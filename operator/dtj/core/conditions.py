@@ -13,7 +13,7 @@ from typing import Literal
 
 from dtj.api.names import Condition, Reason, State
 from dtj.api.spec import Role
-from dtj.api.status import ConditionStatus, JobStatus
+from dtj.api.status import MAX_CONDITIONS, ConditionStatus, JobStatus
 from dtj.core import blockers
 from dtj.core.context import JobContext
 from dtj.core.messages import cut, first_few
@@ -88,7 +88,8 @@ def conditions(
     generation: int,
     now: datetime,
 ) -> tuple[ConditionStatus, ...]:
-    """``current`` with those that are ``desired`` in place; new ones at the end."""
+    """``current`` with those that are ``desired`` in place; new ones at the end. Where there is no room for all, the
+    last ones of other types give way: the API server would refuse the whole status."""
     found = {condition.type: condition for condition in current}
     for kind, wanted in desired:
         before = found.get(kind)
@@ -101,6 +102,9 @@ def conditions(
             last_transition_time=format_time(now) if moved or before is None else before.last_transition_time,
             observed_generation=generation,
         )
+    others = [each for each in found if each not in Condition.__members__.values()]
+    for each in others[max(0, MAX_CONDITIONS - len(found) + len(others)) :]:
+        del found[each]
     return tuple(found.values())
 
 

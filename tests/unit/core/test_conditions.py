@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from builders import job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition, Reason
+from dtj.api.status import MAX_CONDITIONS, ConditionStatus, JobStatus
 from dtj.core.conditions import DesiredCondition as Wanted
 from dtj.core.conditions import DesiredConditions, state
 from dtj.core.observed import Phase
@@ -61,6 +63,15 @@ def test_a_job_in_its_last_second_is_still_running() -> None:
     assert world.job.status.state == "Running"
     world.settle_deletions()
     assert world.job.status.state == "Succeeded"
+
+
+def test_conditions_of_others_beyond_what_a_status_holds_give_way_to_those_of_the_operator() -> None:
+    others = tuple(ConditionStatus(type=f"example.com/{number}", status="True") for number in range(21))
+    world = World(replace(job(), status=JobStatus(conditions=others))).settle()
+    kinds = [each.type for each in world.job.status.conditions]
+    assert {*Condition} <= {*kinds}
+    assert kinds[: MAX_CONDITIONS - len(Condition)] == [each.type for each in others[: MAX_CONDITIONS - len(Condition)]]
+    assert len(kinds) == MAX_CONDITIONS
 
 
 @pytest.mark.parametrize("condition", list(Condition))
