@@ -17,6 +17,7 @@ import yaml
 
 from dtj.api.json import JsonObject, dig, fields_of, object_at
 from dtj.api.names import Annotation
+from dtj.api.tfjob.names import Label
 from dtj.cli.main import cli
 from dtj.cli.report.drawing import curves, plot, safe, short_value
 from dtj.cli.report.evidence import (
@@ -54,6 +55,7 @@ from support.job_evidence import (
     ran,
     runs,
 )
+from support.played_tfjobs import tfjob
 
 ELASTIC: JsonObject = {"maxReplicas": 2}
 
@@ -144,6 +146,24 @@ def test_a_pod_that_was_asked_to_stop_has_not_failed_as_it_has_not_to_the_planne
     for code in (42, 143):
         assert looks(with_pods(pod("worker-0", ran(1, 39, code))))["worker-0"][-1] == Look.STOPPED
         assert looks(with_pods(pod("worker-0", ran(1, 6, code))))["worker-0"][-1] == Look.FAILED
+
+
+def test_the_pods_of_a_tfjob_are_read_as_its_own_the_master_and_a_container_beside_tensorflow_too() -> None:
+    pods = []
+    for name in ("master", "worker"):
+        body = pod(f"{name}-0", {**runs(3, 9), "conditions": []})
+        labels: JsonObject = {Label.JOB_NAME: "digits", Label.REPLICA_TYPE: name, Label.REPLICA_INDEX: "0"}
+        body["metadata"] = {**body["metadata"], "labels": labels}  # type: ignore[dict-item]
+        body["spec"] = {"containers": [{"name": "proxy"}, {"name": "tensorflow"}]}
+        status = dig(body, "status", "containerStatuses", 0)
+        assert isinstance(status, dict)
+        status["name"] = "tensorflow"
+        pods.append(body)
+    known = evidence(job=tfjob({"Master": 1, "Worker": 1}), objects={"pods": tuple(pods)})
+    assert looks(replace(known, job={**known.job, "metadata": {**known.job["metadata"], "name": "digits"}})) == {
+        "master-0": ["waiting", "starting", "running"],
+        "worker-0": ["waiting", "starting", "running"],
+    }
 
 
 def test_the_end_of_a_pod_is_in_the_words_of_the_status() -> None:

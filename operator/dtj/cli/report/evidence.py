@@ -17,13 +17,14 @@ import msgspec
 from dtj.api.job import Job, parse_time
 from dtj.api.json import name_of
 from dtj.api.spec import Role
+from dtj.api.tfjob.names import MASTER
 from dtj.client.overview import Event
 from dtj.core.membership import world_of
 from dtj.core.replicas import Replica, deciding_replica
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-_POD_NAME: Final = re.compile(rf"((?:{'|'.join(Role)})-\d+)(?:-r\d+)?")
+_POD_NAME: Final = re.compile(rf"((?:{'|'.join((*Role, MASTER))})-\d+)(?:-r\d+)?")
 
 
 LOG_LINES: Final = 1000

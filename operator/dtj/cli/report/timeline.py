@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from dtj.api.job import Job, parse_time
+from dtj.api.job import Job, form_of, parse_time
 from dtj.api.json import JsonObject, condition_of, dig, name_of, objects
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.formatting import short_time
@@ -22,7 +22,7 @@ from dtj.cli.report.evidence import Evidence, replica_named
 from dtj.core.context import JobContext
 from dtj.core.observed import Pod
 from dtj.core.outcome import how_pod_ended
-from dtj.core.pod_state import PodState, main_container_of, replica_of, stopped_on_request
+from dtj.core.pod_state import PodState, replica_of, stopped_on_request
 from dtj.core.replicas import Replica
 from dtj.core.status import true_since
 from dtj.kube.observed import pod_from
@@ -182,7 +182,8 @@ def _between(changes: list[tuple[datetime, Look, str]], over: datetime) -> Itera
 
 def _ended(evidence: Evidence) -> Iterator[tuple[JsonObject, Pod, Look]]:
     """Each pod that is there, and how its end looks if it has one."""
-    read = [(body, pod_from(pod_from_object(body))) for body in evidence.pods]
+    form = form_of(evidence.job)
+    read = [(body, pod_from(pod_from_object(body), form)) for body in evidence.pods]
     on_request = stopped_on_request(pod for _, pod in read)
     for body, pod in read:
         yield body, pod, Look.SUCCEEDED if pod.succeeded else Look.STOPPED if pod.name in on_request else Look.FAILED
@@ -245,7 +246,7 @@ def _ran_since(body: JsonObject, pod: Pod) -> datetime | None:
     """When the main container of a pod started; None if it has not."""
     if pod.termination is not None:
         return pod.termination.started_at if not pod.termination.init_container else None
-    name = main_container_of(body).get("name")
+    name = pod_from_object(body).main_container
     statuses = objects(dig(body, "status", "containerStatuses"))
     own = next((status for status in statuses if status.get("name") == name), {})
     return parse_time(dig(own, "state", "running", "startedAt"))
