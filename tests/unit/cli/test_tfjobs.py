@@ -6,11 +6,12 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 
 import pytest
 
+from bad_tfjobs import container, role
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.formatting import kind_and_name
-from dtj.cli.common.job_view import next_words
+from dtj.cli.common.job_view import job_view, next_words
 from dtj.cli.common.options import Place
 from dtj.client import AsyncClient
 from dtj.kube.errors import ApiError, Forbidden, NotFound
@@ -81,6 +82,11 @@ def test_where_there_are_no_tfjobs_or_none_may_be_listed_only_jobs_are(
 ) -> None:
     cluster.fail("list", TFJOBS, error)
     assert [line.split()[0] for line in dtj("list").out.splitlines()] == ["NAME", "digits"]
+
+
+def test_the_image_of_a_tfjob_is_that_of_the_container_that_trains() -> None:
+    beside = role(1, container("proxy", image="example/mesh:1"), container())
+    assert job_view(Job.from_object(tfjob({"Worker": beside}))).facts["image"] == "example/mnist:1"
 
 
 def test_what_is_done_to_a_tfjob_is_said_as_kubectl_says_it(dtj: Dtj, cluster: FakeGateway) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from dtj.api.goodput import HOLDS_NOTHING, Goodput, Use
 from dtj.api.job import Job, parse_time
-from dtj.api.json import text
+from dtj.api.json import dig, text
 from dtj.api.names import Condition, Reason, State
 from dtj.api.spec import Gang, JobSpec, Role
 from dtj.api.status import ExportedModel, Progress, RootCause
@@ -21,7 +21,6 @@ from dtj.cli.common.formatting import counted, listed, restarts, short_number, s
 from dtj.client.diagnosis import explaining_condition
 from dtj.client.job_names import typed
 from dtj.core.outcome import how_replica_ended
-from dtj.core.pod_state import main_container_of
 from dtj.core.replicas import training_replicas
 
 
@@ -158,7 +157,7 @@ def _facts(job: Job) -> Iterator[tuple[str, str]]:
         yield "strategy", strategy_words(job.spec)
         if members := _members(job, job.spec):
             yield "members", members
-        if image := _image(job.spec):
+        if image := _image(job, job.spec):
             yield "image", image
     if status.attempt > 1:
         yield "attempt", str(status.attempt)
@@ -190,9 +189,10 @@ def _gang(job: Job) -> str:
     return f"{status.gang}, which has admitted {counts.desired} of {wanted} workers"
 
 
-def _image(spec: JobSpec) -> str:
+def _image(job: Job, spec: JobSpec) -> str:
     templates = [spec.template, *(role.template for role in spec.replica_specs.values() if role is not None)]
-    images = (text(main_container_of(template).get("image")) for template in templates if template is not None)
+    mains = (job.form.main_container(dig(template, "spec")) for template in templates if template is not None)
+    images = (text(main.get("image")) for main in mains)
     return ", ".join(dict.fromkeys(filter(None, images)))
 
 
