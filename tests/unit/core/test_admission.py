@@ -82,6 +82,13 @@ class TestWhoIsTold:
         assert len(waiting.pods) == 3
         assert not waiting.is_true(Condition.INVALID)
 
+    def test_a_scheduler_that_was_removed_since_it_was_found_is_missed_once_its_group_cannot_be_created(self) -> None:
+        queued = world(queue="team-a")
+        queued.gangs, queued.obstacle = GangsFound((KUEUE,), NOW), "the server could not find the requested resource"
+        queued.wait(61)
+        assert queued.gang_manifests == []
+        assert "serves no API of Kueue or Volcano" in queued.condition(Condition.INVALID).message
+
     def test_pods_join_the_group_of_their_job_also_when_another_scheduler_is_installed(self) -> None:
         running = world(COSCHEDULING).settle()
         running.installed, running.gangs = (VOLCANO, COSCHEDULING), None

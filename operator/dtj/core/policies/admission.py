@@ -36,11 +36,16 @@ _REPAIRED_WITHIN: Final = 3600.0
 
 
 def discover(context: JobContext) -> Decision | None:
-    """Ask which gang schedulers the cluster has, if the next step depends on that and the answer is missing or old."""
+    """Ask which gang schedulers the cluster has, if the next step depends on that and the answer is missing or old.
+
+    A scheduler may have been removed since: its PodGroup or Workload cannot be created then.
+    """
     scheduling, found = context.spec.run_policy.scheduling, context.observed.gangs
     if scheduling is None or scheduling.gang is Gang.NONE:
         return None
-    unsettled = found is None or (_waits(context) and discovery.looked_long_ago(found, context.now))
+    lacks_group = context.gang is not None and context.gang_object is None
+    doubted = _waits(context) or (lacks_group and bool(context.observed.obstacle))
+    unsettled = found is None or (doubted and discovery.looked_long_ago(found, context.now))
     if not unsettled:
         return None
     # The status of a job that runs in another cluster is written there.
