@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from pydantic import JsonValue
 
-from dtj.api import kueue
+from dtj.api import kueue, volcano
 from dtj.api.form import DTJ, Form
 from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.api.spec import JobSpec
@@ -111,7 +111,7 @@ class Job:
     resource_version: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
-    """Those of Kueue."""
+    """Those of Kueue and of Volcano."""
 
     created_at: datetime | None = None
     deleting: bool = False
@@ -160,7 +160,7 @@ class Job:
             generation=generation if isinstance(generation, int) else 1,
             resource_version=text(dig(metadata, "resourceVersion")),
             labels=labels,
-            annotations=kueue.kept_annotations(annotations),
+            annotations={**kueue.kept_annotations(annotations), **volcano.kept_annotations(annotations)},
             created_at=parse_time(dig(metadata, "creationTimestamp")),
             deleting=dig(metadata, "deletionTimestamp") is not None,
             spec=spec if spec is None or form.kueue_integration else kueue.in_queue(spec, labels.get(kueue.QUEUE, "")),

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dtj.api import kueue, names
+from dtj.api import kueue, names, volcano
 from dtj.api.job import size_problem
 from dtj.api.json import JsonObject
 from dtj.api.tfjob import read as tfjob
@@ -162,4 +162,4 @@ def _kept_annotations(annotations: dict[str, Any] | None) -> dict[str, Any] | No
     """The annotations that are read. The API server limits all of a job's to 256 KiB."""
     found = annotations or {}
     others = {key: found[key] for key in _OTHERS if key in found}
-    return {**kueue.kept_annotations(found), **others} or None
+    return {**kueue.kept_annotations(found), **volcano.kept_annotations(found), **others} or None

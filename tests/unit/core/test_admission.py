@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from builders import NOW, edited, job
-from dtj.api.json import JsonObject, dig
-from dtj.api.names import Condition, Reason
+from builders import NOW, edited, job, manifest, record_of, stored
+from dtj.api.json import JsonObject, dig, object_at
+from dtj.api.names import Annotation, Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import BestEffort, Create, Delete, LookForGangs, Update
 from dtj.core.admission.discovery import APIS, unknown_versions
@@ -169,6 +169,14 @@ class TestInWhichWords:
         declared = World(body, installed=(api,)).settle()
         assert spec_of(declared) == spec
         assert {path: dig(declared.manifests["digits-chief-0"], *path) for path in pod} == pod
+
+    def test_volcano_gets_the_annotations_of_the_job_that_are_for_it(self) -> None:
+        asked = {"volcano.sh/task-topology-affinity": "ps,worker", "sla-waiting-time": "1h"}
+        body = stored(manifest(runPolicy={"scheduling": {}}))
+        object_at(body, "metadata")["annotations"] = {**asked, "example.com/team": "vision"}
+        told = World(record_of(body).job(), installed=(VOLCANO,)).settle()
+        found = dig(told.gang_manifests[-1], "metadata", "annotations")
+        assert found == {**asked, Annotation.GANG_SIZE: "worker=2;min=2"}
 
     def test_kueue(self) -> None:
         given = world(KUEUE, roles={"chief": 1, "worker": 3}, gang="Kueue", queue="team-a", priorityClassName="high")

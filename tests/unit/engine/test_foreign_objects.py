@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builders import job
-from dtj.api import kueue
+from dtj.api import kueue, volcano
 from dtj.api.job import MAX_SPEC_VALUES
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label
@@ -171,6 +171,10 @@ def test_of_the_parameters_of_a_provisioning_request_no_more_are_kept_than_show_
     assert kueue.kept_annotations({**few, **gate}) == {**few, **gate}
     many = {f"{prefix}{number}": "" for number in range(10_000)}
     assert len(kueue.kept_annotations({**many, **gate})) == 102
+
+
+def test_of_the_annotations_for_volcano_no_more_are_kept_than_it_may_know() -> None:
+    assert len(volcano.kept_annotations({f"volcano.sh/{number}": "" for number in range(10_000)})) == 32
 
 
 @virtual_time

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from dtj.api import kueue
+from dtj.api import kueue, volcano
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, add, condition_of, dig, object_at, present
 from dtj.api.names import Annotation
@@ -35,6 +35,7 @@ def manifest(group: Group, pods: Iterable[JsonObject], *, priority: int | None) 
             annotations[Annotation.GANG_PODS] = workloads.digest(pods)
             spec = workloads.workload_spec(group, pods, priority=priority)
         case Gang.VOLCANO:
+            annotations |= volcano.kept_annotations(group.job.annotations)
             spec = _volcano_spec(group, pods)
         case Gang.COSCHEDULING:
             spec = _coscheduling_spec(group, pods)
