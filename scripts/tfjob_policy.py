@@ -34,10 +34,11 @@ _VARIABLES: Final = {
     "several": "variables.replicas.exists(n, n > 1) || variables.replicas.filter(n, n > 0).size() > 1",
     "oldRoles": "oldObject.?spec.?tfReplicaSpecs.orValue({})",
     "mayChange": "variables.runPolicy.?suspend.orValue(false) || "
-    "oldObject.?spec.?runPolicy.?suspend.orValue(false) || oldObject.?status.?completionTime.hasValue()",
+    "oldObject.?spec.?runPolicy.?suspend.orValue(false) || oldObject.?status.?completionTime.hasValue() || "
+    f"oldObject.?status.?conditions.orValue([]).exists(c, c.type == '{names.Condition.FAILED}' && c.status == 'True')",
 }
 """In the order in which one needs the other. Who suspends a job, or resumes it, may change its pods with that: Kueue
-does both in one patch."""
+does both in one patch. A job that has not begun, because it breaks a rule, is Failed without a completionTime."""
 
 
 def validating_admission_policy() -> JsonObject:

@@ -96,6 +96,17 @@ def test_what_makes_the_pods_is_changed_while_the_job_is_suspended_alone(
         served.kubectl("delete", "tfjob", name, "-n", guarded)
 
 
+def test_a_job_that_failed_its_validation_is_corrected_without_a_suspension(served: ControlPlane, guarded: str) -> None:
+    name = "mnist-corrected"
+    failed: JsonObject = {"type": "Failed", "status": "True", "reason": "TFJobFailedValidation"}
+    assert apply(served, guarded, tfjob(name)) == ""
+    set_status(served, guarded, {"conditions": [failed]}, name)
+    assert apply(served, guarded, tfjob(name, Worker={"template": OTHER})) == ""
+    set_status(served, guarded, {"conditions": [{**failed, "status": "False"}]}, name)
+    assert "suspend the job first" in apply(served, guarded, tfjob(name))
+    served.kubectl("delete", "tfjob", name, "-n", guarded)
+
+
 def test_the_largest_job_that_the_operator_reads_is_within_what_the_api_server_computes(
     served: ControlPlane, guarded: str
 ) -> None:
