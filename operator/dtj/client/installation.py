@@ -117,7 +117,10 @@ class Operator:
     def lease_key(self) -> tuple[str, str] | None:
         """Namespace and name of its lease; None where it holds no election."""
         namespaces, names = self._options("--lease-namespace"), self._options("--lease-name")
-        return (namespaces[0], names[0]) if namespaces and names else None
+        if not namespaces or not names:
+            return None
+        # As OLM installs it, the kubelet puts the pod's own namespace in the place of a variable.
+        return (self.namespace if namespaces[0].startswith("$(") else namespaces[0], names[0])
 
     def _options(self, option: str) -> tuple[str, ...]:
         containers = objects(dig(self.body, "spec", "template", "spec", "containers"))

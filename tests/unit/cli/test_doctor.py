@@ -220,6 +220,12 @@ def test_what_cannot_be_asked_is_not_checked_and_not_a_failure() -> None:
     assert wrong(installation(unseen, gangs=KUEUE))[1].startswith("not checked gang schedulers: the cluster has Kueue ")
 
 
+def test_a_lease_in_the_namespace_that_the_kubelet_fills_in_is_looked_for_beside_the_operator() -> None:
+    container: JsonObject = {"args": ["--lease-namespace=$(POD_NAMESPACE)", "--lease-name=dtj"]}
+    spec: JsonObject = {"template": {"spec": {"containers": [container]}}}
+    assert Operator({"metadata": {"namespace": "operators"}, "spec": spec}).lease_key == ("operators", "dtj")
+
+
 def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
     wanted = yaml.safe_load(CHART.read_text())["kubeVersion"]
     assert wanted == ">=" + ".".join(map(str, OLDEST_KUBERNETES)) + ".0-0"
