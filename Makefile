@@ -59,7 +59,7 @@ test-operator-adversaries: ## what comes in to the operator, composed at random,
 test-api-all: ## all tests on a real kube-apiserver
 test-campaigns: ## all plans of all campaigns
 test-node: ## a real node with real pods (Linux, root)
-test-release: ## what a release builds, installed by helm and by krew, and upgraded (Linux, root)
+test-release: ## what a release builds, installed by helm and by krew, judged by OLM's validator, and upgraded (Linux, root)
 test-docs: ## the commands and the code of the documents
 test-neighbours: ## the real Kueue, gang schedulers and other versions of Kubernetes; built on the first run (30 minutes)
 test-tfjob: ## TFJobs, judged by what Kubeflow, Katib and Kueue bring; built on the first run (20 minutes)

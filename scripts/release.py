@@ -10,10 +10,13 @@ images into the chart's values, by digest, and what names the repository into Ch
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,6 +95,17 @@ def check_repository(url: str) -> None:
     """Raises ReleaseError if this is no address of a repository on a code host."""
     if not re.fullmatch(r"https://[A-Za-z0-9.-]+(/[\w.-]+){2,}", url):
         raise ReleaseError(f"{url}: no address of a repository; give one like https://github.com/OWNER/REPOSITORY")
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """A tar.gz of these files, without times and users: the same files have the same checksum."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
 
 
 def notes(version: str, changelog: str) -> str:

@@ -5,15 +5,14 @@
 Wheels and sdists of the three distributions, the chart as a package, an SBOM (CycloneDX) for each image, from the
 lock files that it installs from, and the section of the changelog. The same tree gives the same bytes. With `--images`,
 the images for nodes without accelerators too, as OCI archives, and the chart names them by digest. With `--repository`,
-whose releases they will be files of, the archives and the manifest by which krew installs `kubectl dtj`.
+whose releases they will be files of, the archives and the manifest by which krew installs `kubectl dtj`, and the bundle
+by which OLM installs the operator, for which helm must be installed.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
-import io
 import json
 import re
 import shutil
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import krew
+import olm
 import release
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,7 +53,13 @@ class BuildError(Exception):
 
 
 def build(
-    output: Path, *, root: Path = ROOT, python: str = sys.executable, images: bool = False, repository: str = ""
+    output: Path,
+    *,
+    root: Path = ROOT,
+    python: str = sys.executable,
+    helm: str = "helm",
+    images: bool = False,
+    repository: str = "",
 ) -> None:
     """Replaces the folder by the files of a release, with `SHA256SUMS` over all of them.
 
@@ -70,7 +76,9 @@ def build(
     if repository:
         (wheel,) = output.glob("dtj_cli-*.whl")
         krew.build(output, wheel=wheel, version=version, repository=repository)
-    build_for_clusters(output, root=root, images=images)
+    package = build_for_clusters(output, root=root, images=images)
+    if repository:
+        olm.build(package, helm=helm, repository=repository, root=root)
     for image, locks in LOCKS.items():
         document = bill_of_materials(image, version, *((root / lock).read_text() for lock in locks))
         (output / f"{image}-{version}.cdx.json").write_text(json.dumps(document, indent=1) + "\n")
@@ -150,18 +158,12 @@ def with_digests(chart: Path, digests: Mapping[str, str]) -> bytes:
 def package_chart(chart: Path, values: bytes) -> bytes:
     """The archive that `helm package` would make, with these values; files that .helmignore names are left out."""
     ignored = [line for line in (chart / ".helmignore").read_text().splitlines() if line]
-    packed = io.BytesIO()
-    # No time and no user: the same chart has the same digest.
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
-        for path in sorted(path for path in chart.rglob("*") if path.is_file()):
-            relative = path.relative_to(chart)
-            if any(Path(part).match(pattern.rstrip("/")) for part in relative.parts for pattern in ignored):
-                continue
-            entry = tarfile.TarInfo(f"{chart.name}/{relative}")
-            content = values if relative == Path("values.yaml") else path.read_bytes()
-            entry.size, entry.mode = len(content), 0o644
-            archive.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()
+    files = {}
+    for path in (path for path in chart.rglob("*") if path.is_file()):
+        relative = path.relative_to(chart)
+        if not any(Path(part).match(pattern.rstrip("/")) for part in relative.parts for pattern in ignored):
+            files[f"{chart.name}/{relative}"] = values if relative == Path("values.yaml") else path.read_bytes()
+    return release.pack(files)
 
 
 def bill_of_materials(image: str, version: str, *locks: str) -> dict[str, Any]:
@@ -198,7 +200,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output-dir", type=Path, default=ROOT / "dist", metavar="DIR", help="(default: dist)")
     parser.add_argument("--images", action="store_true", help="build the images too, if Docker or buildah is installed")
-    parser.add_argument("--repository", default="", metavar="URL", help="build for krew too; it downloads from PyPI")
+    parser.add_argument(
+        "--repository", default="", metavar="URL", help="build for krew and OLM too; needs PyPI and helm"
+    )
     given = parser.parse_args(argv)
     images = given.images and any(map(shutil.which, ("docker", "buildah")))
     if given.images and not images:

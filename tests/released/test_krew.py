@@ -17,17 +17,7 @@ import yaml
 from dtj import __version__
 from testbed import binaries
 
-REPOSITORY = "https://code.example/owner/dtj"
-
 Run = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a release."""
-    folder = tmp_path_factory.mktemp("release")
-    release_build.build(folder, repository=REPOSITORY)
-    return folder
 
 
 @pytest.fixture
@@ -60,12 +50,12 @@ def test_krew_installs_the_plugin_from_an_archive_and_kubectl_runs_it(released: 
     assert "\nkind: Pod\n" in run("kubectl", "dtj", "explain", example)
 
 
-def test_the_manifest_names_an_archive_for_each_platform_by_its_checksum(released: Path) -> None:
+def test_the_manifest_names_an_archive_for_each_platform_by_its_checksum(released: Path, repository: str) -> None:
     platforms = yaml.safe_load((released / krew.MANIFEST).read_text())["spec"]["platforms"]
     assert {"-".join(entry["selector"]["matchLabels"].values()) for entry in platforms} == set(krew.PLATFORMS)
     sums = (released / release_build.CHECKSUMS).read_text()
     for entry in platforms:
         address, _, name = entry["uri"].rpartition("/")
-        assert address == f"{REPOSITORY}/releases/download/v{__version__}"
+        assert address == f"{repository}/releases/download/v{__version__}"
         assert entry["sha256"] == hashlib.sha256((released / name).read_bytes()).hexdigest()
         assert f"{entry['sha256']}  {name}\n" in sums

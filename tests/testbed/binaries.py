@@ -80,6 +80,7 @@ KUEUE = Module(folder=_GO / "kueue", upstream="sigs.k8s.io/kueue", cold_minutes=
 WAITERS = Module(folder=_GO / "waiters", upstream="sigs.k8s.io/cli-utils", cold_minutes=1)
 KUBE_SCORE = Module(folder=_GO / "kube-score", upstream="github.com/zegl/kube-score", cold_minutes=1)
 KREW = Module(folder=_GO / "krew", upstream="sigs.k8s.io/krew", cold_minutes=1)
+OPERATOR_VERIFY = Module(folder=_GO / "operator-verify", upstream="github.com/operator-framework/api", cold_minutes=3)
 ACTIONLINT = Module(folder=_GO / "actionlint", upstream="github.com/rhysd/actionlint", cold_minutes=1)
 
 SCHEDULER_PLUGINS = Module(
@@ -136,6 +137,7 @@ PROGRAMS: Mapping[str, Program] = {
     "waiters": Program(WAITERS, "dtj/tests/testbed/waiters"),
     "kube-score": Program(KUBE_SCORE, "github.com/zegl/kube-score/cmd/kube-score"),
     "krew": Program(KREW, "sigs.k8s.io/krew/cmd/krew"),
+    "operator-verify": Program(OPERATOR_VERIFY, "github.com/operator-framework/api/cmd/operator-verify"),
     "actionlint": Program(ACTIONLINT, "github.com/rhysd/actionlint/cmd/actionlint"),
     "scheduler-plugins": Program(SCHEDULER_PLUGINS, "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
     "training-operator.v1": Program(

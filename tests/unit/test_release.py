@@ -10,6 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import krew
+import olm
 import pytest
 import release
 import release_build
@@ -229,6 +230,12 @@ def test_a_folder_that_holds_no_release_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").exists()
 
 
+def test_a_bundle_for_olm_needs_helm_and_says_so(tmp_path: Path) -> None:
+    missing = tmp_path / "helm"
+    with pytest.raises(release.ReleaseError, match="install helm"):
+        olm.build(tmp_path / "dtj-1.2.3.tgz", helm=str(missing), repository="https://code.example/a/b", root=ROOT)
+
+
 def test_pypi_gets_the_distributions_and_nothing_else_of_a_release() -> None:
     command = (
         (ROOT / ".github" / "workflows" / "release.yml").read_text().partition("/uv publish ")[2].partition("\n")[0]
@@ -237,6 +244,7 @@ def test_pypi_gets_the_distributions_and_nothing_else_of_a_release() -> None:
     distributions = [name.replace("-", "_") for name in release_build.DISTRIBUTIONS]
     files = [f"{name}-1.2.3{end}" for name in distributions for end in (".tar.gz", "-py3-none-any.whl")]
     others = [*(krew.archive_name(name, "1.2.3") for name in krew.PLATFORMS), krew.MANIFEST, "dtj-1.2.3.tgz"]
+    others.append("dtj-bundle-1.2.3.tar.gz")
     sent = [name for name in (*files, *others) if any(fnmatch(name, pattern) for pattern in patterns)]
     assert sent == files
 
