@@ -15,7 +15,7 @@ from dtj.api.names import Condition
 from dtj.api.spec import Gang, JobSpec, RestartPolicy, Role
 from dtj.core.admission import tfjobs
 from dtj.core.admission.discovery import choose, kept
-from dtj.core.admission.group import Group, size
+from dtj.core.admission.group import Group
 from dtj.core.admission.partial_admission import as_admitted
 from dtj.core.admission.schedulers import disrupted_at
 from dtj.core.admission.workloads import inactive_queue
@@ -95,12 +95,6 @@ class JobContext:
         """The spec of the job. Ask only for jobs whose manifest can be read."""
         assert self.job.spec is not None
         return self.job.spec
-
-    @property
-    def gang_size(self) -> str:
-        """What the PodGroup or Workload of the job must say of it."""
-        found = self.gang_object
-        return size(self.asked, self.asked.spec or self.spec, found.api if found is not None else self.gang)
 
     @property
     def withheld(self) -> int:
@@ -359,7 +353,7 @@ class JobContext:
 
     def group(self, api: GangApi) -> Group:
         """The job as that gang scheduler gets to know it."""
-        return Group(api, self.asked, self.asked.spec or self.spec, self.attempt)
+        return Group(api, self.asked, self.asked.spec or self.spec)
 
     @cached_property
     def inactive_queue(self) -> str:

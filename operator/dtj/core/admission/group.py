@@ -17,6 +17,11 @@ from dtj.core import on_out_of_memory
 from dtj.core.admission import tfjobs
 from dtj.core.observed import GangApi
 
+_TOLD_RESOURCES: Final = frozenset({Gang.KUEUE, Gang.VOLCANO, Gang.COSCHEDULING})
+"""The schedulers whose object says what the pods request."""
+
+_TOLD_MIN_RESOURCES: Final = _TOLD_RESOURCES - {Gang.KUEUE}
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -25,17 +30,21 @@ class Group:
     api: GangApi
     job: Job
     spec: JobSpec
-    attempt: int
 
     @property
     def size(self) -> str:
-        """What the object says of the job."""
-        return size(self.job, self.spec, self.api)
+        """What the object says of the job: where this differs, it is changed, or created again."""
+        roles = ",".join(f"{role}={self.spec.replicas(role)}" for role in self.spec.roles())
+        memory = on_out_of_memory.in_words(self.job, self.spec) if self.api.gang in _TOLD_RESOURCES else ""
+        said = tfjobs.least_resources(self.job) if self.api.gang in _TOLD_MIN_RESOURCES else {}
+        more = {"memory": memory, "resources": digest_of(said) if said else ""}
+        return ";".join((roles, f"min={self.least}", *(f"{key}={value}" for key, value in more.items() if value)))
 
     @property
     def least(self) -> int:
         """How many pods must be schedulable before any starts."""
-        return least(self.spec)
+        all_pods = sum(self.spec.replicas(role) for role in self.spec.roles())
+        return min(self.spec.scheduling.min_available or all_pods, all_pods)
 
     def resources(self, pods: Iterable[JsonObject]) -> JsonObject | None:
         """What the first ``least`` pods request together, if the job says nothing else; ``pods`` are the first ones of
@@ -49,28 +58,6 @@ class Group:
             left -= count
             total = summed(total, {name: count * quantity for name, quantity in requests(pod).items()})
         return {name: quantities.shown(quantity) for name, quantity in total.items()} or None
-
-
-_TOLD_RESOURCES: Final = frozenset({Gang.KUEUE, Gang.VOLCANO, Gang.COSCHEDULING})
-"""The schedulers whose object says what the pods request."""
-
-
-_TOLD_MIN_RESOURCES: Final = _TOLD_RESOURCES - {Gang.KUEUE}
-
-
-def size(job: Job, spec: JobSpec, api: GangApi | None) -> str:
-    """What a gang's object says of the job: where this differs, it is changed, or created again."""
-    roles = ",".join(f"{role}={spec.replicas(role)}" for role in spec.roles())
-    memory = on_out_of_memory.in_words(job, spec) if api is not None and api.gang in _TOLD_RESOURCES else ""
-    said = tfjobs.least_resources(job) if api is not None and api.gang in _TOLD_MIN_RESOURCES else {}
-    more = {"memory": memory, "resources": digest_of(said) if said else ""}
-    return ";".join((roles, f"min={least(spec)}", *(f"{key}={value}" for key, value in more.items() if value)))
-
-
-def least(spec: JobSpec) -> int:
-    """How many pods must be schedulable before any starts."""
-    all_pods = sum(spec.replicas(role) for role in spec.roles())
-    return min(spec.scheduling.min_available or all_pods, all_pods)
 
 
 def requests(pod: JsonObject) -> dict[str, Fraction]:

@@ -13,7 +13,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.kueue import topology_request
 from dtj.api.spec import Gang, JobSpec, Role
-from dtj.core.admission.group import size
+from dtj.core.admission.group import Group
 from dtj.core.manifests.accelerators import accelerator_of
 from dtj.core.observed import GangObject
 
@@ -62,7 +62,7 @@ def pod_sets(workload: GangObject) -> list[JsonObject]:
 
 def _admitted(job: Job, spec: JobSpec, workload: GangObject) -> int | None:
     """How many workers Kueue has admitted; None if it has not, or to a Workload of another size of the job."""
-    if workload.api.gang is not Gang.KUEUE or workload.size != size(job, spec, workload.api):
+    if workload.api.gang is not Gang.KUEUE or workload.size != Group(workload.api, job, spec).size:
         return None
     for assignment in pod_sets(workload):
         count = assignment.get("count")

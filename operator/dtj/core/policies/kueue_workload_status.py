@@ -52,7 +52,8 @@ def _report(context: JobContext, decision: Decision) -> tuple[UpdateWorkloadStat
 
 def fits(context: JobContext, workload: GangObject) -> bool:
     """Whether the Workload asks for what this attempt needs."""
-    return workload.size == context.gang_size and not _needs_more(context, workload) and _has_pods(context, workload)
+    same_size = workload.size == context.group(workload.api).size
+    return same_size and not _needs_more(context, workload) and _has_pods(context, workload)
 
 
 def _has_pods(context: JobContext, workload: GangObject) -> bool:

@@ -105,7 +105,7 @@ def _fit_gang(context: JobContext, wanted: list[Replica]) -> Decision | None:
     stale = context.gang_object
     if stale is None or all(map(context.replaced_alone, wanted)):
         return None
-    fits = not stale.terminating and stale.size == context.gang_size
+    fits = not stale.terminating and stale.size == context.group(stale.api).size
     return None if fits else obstructed(context).then(*admission.fit(context))
 
 
