@@ -66,7 +66,8 @@ class JobContext:
     def of(cls, observed: Observed, now: datetime) -> JobContext:
         """The context of a pass at ``now``."""
         job, forgotten = tfjobs.as_configured(observed.job, observed.platform), _forgotten_queue(observed)
-        asked = _in_queue(job, job.status.queue or forgotten)
+        queue = job.status.queue or forgotten
+        asked = replace(job, spec=kueue.in_queue(job.spec, queue)) if job.spec is not None else job
         observed = replace(observed, job=as_admitted(asked, observed.gang))
         ready = true_since(job.status, Condition.PODS_READY)
         own = tuple(
@@ -158,7 +159,8 @@ class JobContext:
         return {replica_of(pod): pod for pod in self.current}
 
     @cached_property
-    def _current_uids(self) -> frozenset[str]:
+    def current_uids(self) -> frozenset[str]:
+        """The UIDs of the current pods."""
         return frozenset(pod.uid for pod in self.current)
 
     @cached_property
@@ -263,15 +265,12 @@ class JobContext:
         present = {pod.name for pod in self.own}
         return tuple(r for r, name in self.pod_names.items() if r not in self.completed and name not in present)
 
-    def replaced_alone(self, replica: Replica) -> bool:
-        """Whether a replica was replaced alone in this attempt, after its pod had been scheduled.
+    @cached_property
+    def replaced_alone(self) -> frozenset[Replica]:
+        """The replicas that were replaced alone in this attempt, after their pods had been scheduled.
 
         An earlier attempt does not matter: all pods of this one are new, and a scheduler waits for each of them.
         """
-        return replica in self._replaced
-
-    @cached_property
-    def _replaced(self) -> frozenset[Replica]:
         return recorded_replacements(self.job.status)
 
     @cached_property
@@ -295,10 +294,6 @@ class JobContext:
         """Whether the scheduler has placed pods of this attempt: of a gang it places none before it places enough."""
         return self.was_ready or bool(self.completed) or any(pod.node for pod in self.current)
 
-    def is_current_uid(self, uid: str) -> bool:
-        """Whether this is the UID of a current pod."""
-        return uid in self._current_uids
-
     @cached_property
     def any_pod_taken_away(self) -> bool:
         """Whether the infrastructure took a current pod away, or does so now."""
@@ -310,7 +305,7 @@ class JobContext:
     def latest_answer(self) -> SeenProgress | None:
         """What a pod of this attempt last reported to this process."""
         seen = self.observed.progress
-        return seen if seen is not None and self.is_current_uid(seen.pod_uid) else None
+        return seen if seen is not None and seen.pod_uid in self.current_uids else None
 
     @property
     def template_verdict(self) -> TemplateVerdict | None:
@@ -374,10 +369,3 @@ def _forgotten_queue(observed: Observed) -> str:
         return ""
     kept = workload is not None and job.owns(workload) and workload.api.gang is Gang.KUEUE
     return workload.queue if kept and workload is not None else ""
-
-
-def _in_queue(job: Job, queue: str) -> Job:
-    """The job as if it had named the queue that it was given; an empty name is none."""
-    if not queue or job.spec is None:
-        return job
-    return replace(job, spec=kueue.in_queue(job.spec, queue))

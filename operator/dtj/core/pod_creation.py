@@ -62,7 +62,7 @@ def _renderer(context: JobContext, platform: Platform, workload: GangObject | No
         if group is None:
             return pod
         schedulers.prepare(group, pod)
-        if not context.replaced_alone(replica):
+        if replica not in context.replaced_alone:
             schedulers.join(group, pod)
         if group.api.gang is Gang.KUEUE and workload is not None:
             workloads.place(pod, replica.role, workload, context.observed.flavors)

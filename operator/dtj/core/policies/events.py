@@ -36,7 +36,7 @@ def of_creations(context: JobContext, created: list[Replica]) -> Iterator[Emit]:
 
 def _of_single_pods(context: JobContext, created: list[Replica]) -> Iterator[Emit]:
     """Pods of an attempt that runs. Those that come back alone were told of when they were lost."""
-    first = [replica for replica in created if not context.replaced_alone(replica)]
+    first = [replica for replica in created if replica not in context.replaced_alone]
     new = sum(replica in context.outsiders for replica in first)
     if new:
         yield Emit("Normal", Reason.PODS_CREATED, f"created {new} pods, which join when they are ready")

@@ -103,7 +103,7 @@ def _look_again(context: JobContext, waits: Iterable[float]) -> Iterator[Requeue
 def _fit_gang(context: JobContext, wanted: list[Replica]) -> Decision | None:
     """Make the PodGroup or Workload fit first, if new pods join it."""
     stale = context.gang_object
-    if stale is None or all(map(context.replaced_alone, wanted)):
+    if stale is None or context.replaced_alone.issuperset(wanted):
         return None
     fits = not stale.terminating and stale.size == context.group(stale.api).size
     return None if fits else obstructed(context).then(*admission.fit(context))

@@ -294,7 +294,7 @@ def _restart_events(context: JobContext, verdicts: list[_Verdict]) -> list[Emit]
 def _restart_times(context: JobContext) -> Iterator[datetime]:
     """When the replicas that were replaced alone came back, or will."""
     for replica in replicas(context.spec):
-        if not context.replaced_alone(replica):
+        if replica not in context.replaced_alone:
             continue
         pod = context.pod_of(replica)
         moment = restart_wait.restart_due(context, replica) if pod is None else pod.created_at

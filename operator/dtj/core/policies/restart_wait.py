@@ -148,7 +148,7 @@ def seconds_until_due(context: JobContext, replica: Replica) -> float:
 
 def predecessors(context: JobContext, replica: Replica) -> list[Pod]:
     """The pods of this attempt that still run, of a replica that comes back alone."""
-    if not context.replaced_alone(replica):
+    if replica not in context.replaced_alone:
         return []
     before = (pod for pod in context.pods_of(replica) if not pod.all_containers_ended)
     return [pod for pod in before if pod.attempt >= context.attempt and not context.is_current(pod)]

@@ -57,7 +57,7 @@ def condition(context: JobContext) -> DesiredCondition:
     if found is not None:
         return DesiredCondition("True", Reason.STALLED, found)
     silence = context.observed.silence
-    if silence is not None and silence.lasted >= timeout and context.is_current_uid(silence.pod.uid):
+    if silence is not None and silence.lasted >= timeout and silence.pod.uid in context.current_uids:
         return DesiredCondition("Unknown", Reason.PROGRESS_UNKNOWN, _unanswered(context, silence.pod.name))
     return _recorded(context) or _NOT_STALLED
 
