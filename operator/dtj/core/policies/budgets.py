@@ -66,26 +66,6 @@ def errors(counts: RestartCounts) -> int:
     return counts.user + counts.out_of_memory
 
 
-def charged(counts: RestartCounts, failure_class: PodFailureClass) -> RestartCounts:
-    """``counts`` with one restart more, paid by the class of the end that caused it."""
-    field = {
-        PodFailureClass.USER_ERROR: "user",
-        PodFailureClass.OUT_OF_MEMORY: "out_of_memory",
-        PodFailureClass.PREEMPTION: "preemption",
-    }.get(failure_class, "disruption")
-    return counts.model_copy(update={field: getattr(counts, field) + 1, "total": counts.total + 1})
-
-
-def out_of_memory(status: JobStatus, role: str) -> dict[str, ReplicaStatus]:
-    """The counts by role where one more pod of this role was killed for lack of memory.
-
-    ``runPolicy.onOutOfMemory`` says what that means for the pods to come.
-    """
-    counts = status.replica_statuses.get(role, ReplicaStatus())
-    counted = counts.model_copy(update={"memory_increases": counts.memory_increases + 1})
-    return {**status.replica_statuses, role: counted}
-
-
 def known_cause(status: JobStatus, ended: PodEnd) -> RootCause | None:
     """``rootCause`` where this end is what all start again for.
 
@@ -98,9 +78,21 @@ def known_cause(status: JobStatus, ended: PodEnd) -> RootCause | None:
     return None if before is not None and restart is not None and before.pod == restart.pod else before
 
 
-def charge(status: JobStatus, failure_class: PodFailureClass, role: str) -> JobStatus:
-    """``status`` with a restart more, for an end of this class of a replica of this role."""
-    update: dict[str, object] = {"restarts": charged(status.restarts, failure_class)}
+def charge(status: JobStatus, failure_class: PodFailureClass, role: str = "") -> JobStatus:
+    """``status`` with a restart more, for an end of this class, of a replica of this role if it was one's.
+
+    A lack of memory is counted for the role: ``runPolicy.onOutOfMemory`` says what that means for its next pods.
+    """
+    field = {
+        PodFailureClass.USER_ERROR: "user",
+        PodFailureClass.OUT_OF_MEMORY: "out_of_memory",
+        PodFailureClass.PREEMPTION: "preemption",
+    }.get(failure_class, "disruption")
+    counts = status.restarts
+    counted = counts.model_copy(update={field: getattr(counts, field) + 1, "total": counts.total + 1})
+    update: dict[str, object] = {"restarts": counted}
     if failure_class is PodFailureClass.OUT_OF_MEMORY:
-        update["replica_statuses"] = out_of_memory(status, role)
+        before = status.replica_statuses.get(role, ReplicaStatus())
+        of_role = before.model_copy(update={"memory_increases": before.memory_increases + 1})
+        update["replica_statuses"] = {**status.replica_statuses, role: of_role}
     return status.model_copy(update=update)

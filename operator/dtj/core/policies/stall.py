@@ -110,5 +110,4 @@ def restart_stalled(context: JobContext) -> Decision | None:
     spent = budgets.used_up(context.spec, status)
     if spent is not None:
         return finish(context, Failure(Reason.STALLED, why + spent))
-    counts = budgets.charged(status.restarts, PodFailureClass.USER_ERROR)
-    return begin_attempt(context, "Warning", why, status.model_copy(update={"restarts": counts}))
+    return begin_attempt(context, "Warning", why, budgets.charge(status, PodFailureClass.USER_ERROR))
