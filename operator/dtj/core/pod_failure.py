@@ -59,12 +59,8 @@ class PodEnd:
     @property
     def by_infrastructure(self) -> bool:
         """Whether this is no failure of the job's own."""
-        return by_infrastructure(self.failure_class)
-
-
-def by_infrastructure(failure_class: PodFailureClass) -> bool:
-    """Whether an end of this class is no failure of the job's own."""
-    return failure_class in (PodFailureClass.PREEMPTION, PodFailureClass.DISRUPTION, PodFailureClass.PEER_LOST)
+        classes = (PodFailureClass.PREEMPTION, PodFailureClass.DISRUPTION, PodFailureClass.PEER_LOST)
+        return self.failure_class in classes
 
 
 def last_words(message: str, exit_code: int) -> tuple[str, bool]:

@@ -26,7 +26,7 @@ from dtj.api.kueue import (
     priority_class,
     topology_request,
 )
-from dtj.api.spec import JobSpec, Role
+from dtj.api.spec import Role
 from dtj.core.admission.group import Group, requests
 from dtj.core.admission.partial_admission import least_workers, pod_sets
 from dtj.core.messages import WAITING_IN_QUEUE
@@ -96,11 +96,6 @@ def priority_class_fields(name: str) -> JsonObject:
     if not name:
         return {}
     return {"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}}
-
-
-def queue_of(spec: JobSpec) -> str:
-    """The LocalQueue of a job; empty if it names none."""
-    return spec.scheduling.queue or ""
 
 
 def condition(workload: GangObject, kind: str) -> JsonObject:

@@ -50,7 +50,7 @@ def _dispatch(context: JobContext) -> Decision:
         # The copy runs on.
         return Decision(admission.look_again(context))
     found = (*context.problems, *admission.problems(context))
-    queued = context.gang is not None and context.gang.gang is Gang.KUEUE and workloads.queue_of(context.spec)
+    queued = context.gang is not None and context.gang.gang is Gang.KUEUE and context.spec.scheduling.queue
     if not found and not queued:
         found = (_NO_QUEUE,)
     if found:

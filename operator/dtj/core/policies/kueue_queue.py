@@ -96,7 +96,7 @@ def _have_workload(context: JobContext, api: GangApi, *, same: bool) -> tuple[Ac
         return () if made_by_others else (kueue_priorities.unread(context) or new_gang(context, api),)
     if workload.terminating or made_by_others:
         return ()
-    if same and workload.queue == workloads.queue_of(context.spec) and not _adds_gate(context, workload):
+    if same and workload.queue == (context.spec.scheduling.queue or "") and not _adds_gate(context, workload):
         return (*_follow_job(context, workload), *kueue_priorities.follow_label(context, workload))
     return (Delete(workload.api, workload.name, workload.uid),)
 
