@@ -23,6 +23,7 @@ _LEFT_OUT: Final = frozenset(
         "dtj.engine.metrics",
         "dtj.engine.logs",
         "dtj.engine.profile_file",
+        "dtj.kube.blockers",
         "dtj.kube.errors",
         "dtj.kube.waiting",
         "dtj.kube.observed",

@@ -194,11 +194,11 @@ def _beside(overview: Overview) -> Iterator[Diagnosis]:
 
 def _ailing(overview: Overview, *, ready: bool) -> dict[Blocker, list[JobPod]]:
     """The current pods with a blocker that are ready, or are not, those with the same words together."""
-    uids = {pod.uid for pod in ailing((each.pod for each in overview.current_pods), overview.at)}
+    current = {each.uid: each for each in overview.current_pods}
     found: dict[Blocker, list[JobPod]] = {}
-    for each in overview.current_pods:
-        if each.uid in uids and each.pod.ready is ready and each.pod.blocker is not None:
-            found.setdefault(replace(each.pod.blocker, at=None), []).append(each)
+    for pod, blocker in ailing((each.pod for each in current.values()), overview.at):
+        if pod.ready is ready:
+            found.setdefault(replace(blocker, at=None), []).append(current[pod.uid])
     return found
 
 

@@ -108,29 +108,30 @@ def conditions(
     return tuple(found.values())
 
 
-def blocked_pods(context: JobContext) -> tuple[Pod, ...]:
-    """Our pods that something keeps from starting, in the order of their replicas."""
-    return blockers.blocked(_pods_in_order(context), context.now)
+def blocked_pods(context: JobContext) -> tuple[tuple[Pod, Blocker], ...]:
+    """Our pods that something keeps from starting, and what, in the order of their replicas."""
+    return tuple((pod, blocker) for pod, blocker in _ailing(context) if not pod.ready)
 
 
 def failing_beside(context: JobContext) -> tuple[Pod, Blocker] | None:
     """The first of our pods that is ready, and has another container that fails; and what it says."""
-    pod = blockers.failing_beside(_pods_in_order(context), context.now)
-    return (pod, pod.blocker) if pod is not None and pod.blocker is not None else None
+    beside = ((pod, blocker) for pod, blocker in _ailing(context) if pod.ready and blocker.container)
+    return next((each for each in beside if not blockers.may_pass(each[1])), None)
 
 
-def _pods_in_order(context: JobContext) -> Iterator[Pod]:
-    """Our pods, each with what events say keeps it from starting, in the order of their replicas."""
+def _ailing(context: JobContext) -> Iterator[tuple[Pod, Blocker]]:
+    """Our pods with a blocker, in the order of their replicas: by their status, or by events where that is silent."""
     by_name = {pod.name: pod for pod in context.current}
     ours = (by_name.get(name) for name in context.pod_names.values())
     troubles = context.observed.start_troubles
-    return (
+    pods = (
         replace(pod, blocker=troubles[pod.uid])
         if pod.uid in troubles and blockers.waits_without_a_word(pod, context.now)
         else pod
         for pod in ours
         if pod is not None
     )
+    return blockers.ailing(pods, context.now)
 
 
 def pods_ready(context: JobContext, status: JobStatus) -> DesiredCondition:
@@ -145,8 +146,8 @@ def pods_ready(context: JobContext, status: JobStatus) -> DesiredCondition:
         some = f"Kueue has admitted {admitted_workers(context)}" if context.withheld else ""
         return DesiredCondition("True", Reason.ALL_PODS_READY, "; ".join(filter(None, (some, ails))))
     ready = f"{status.ready.replace('/', ' of ')} pods are ready"
-    pod = blockers.named(blocked_pods(context), context.now)
-    words = f"{pod.name}: {pod.blocker.message}" if pod is not None and pod.blocker is not None else ails
+    blocked = blockers.named(blocked_pods(context), context.now)
+    words = f"{blocked[0].name}: {blocked[1].message}" if blocked is not None else ails
     why = f"; {words}" if words else ""
     if others_train:
         why = f"; {refusal.name}: {refusal.message}" if refusal is not None else why
@@ -157,9 +158,8 @@ def pods_ready(context: JobContext, status: JobStatus) -> DesiredCondition:
             return DesiredCondition("True", Reason.ALL_PODS_READY, words)
         without = first_few(replica.hostname for replica in sorted(lacking))
         return DesiredCondition("True", Reason.ALL_PODS_READY, f"{ready}; the others train without {without}{why}")
-    if pod is not None and pod.blocker is not None:
-        return DesiredCondition("False", pod.blocker.reason, ready + why)
-    return DesiredCondition("False", Reason.WAITING_FOR_PODS, ready + why)
+    reason = blocked[1].reason if blocked is not None else Reason.WAITING_FOR_PODS
+    return DesiredCondition("False", reason, ready + why)
 
 
 def admitted_workers(context: JobContext) -> str:

@@ -13,12 +13,13 @@ from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
 from dtj.api.json import dig, text
-from dtj.core.blockers import START_TROUBLES, start_trouble, waits_without_a_word
+from dtj.core.blockers import waits_without_a_word
 from dtj.core.observed import Blocker, Pod
 from dtj.engine.job_store import JobRecord
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.supervision import Supervisor
+from dtj.kube.blockers import start_trouble
 from dtj.kube.decoding import Unreadable, decode_object
 from dtj.kube.errors import ApiError
 from dtj.kube.events import reported_at
@@ -140,11 +141,12 @@ class _Troubles:
                 event = decode_object(item)
             except Unreadable:
                 continue  # anybody may write events
-            uid, reason, at = text(dig(event, "regarding", "uid")), text(event.get("reason")), reported_at(event)
-            if uid not in self._pods or reason not in START_TROUBLES or at is None or at < self._since:
+            trouble = start_trouble(text(event.get("reason")), text(event.get("note")))
+            uid, at = text(dig(event, "regarding", "uid")), reported_at(event)
+            if uid not in self._pods or trouble is None or at is None or at < self._since:
                 continue
             if uid not in self._latest or self._latest[uid][0] < at:
-                self._latest[uid] = at, start_trouble(reason, text(event.get("note")))
+                self._latest[uid] = at, trouble
 
     @property
     def found(self) -> dict[str, Blocker]:

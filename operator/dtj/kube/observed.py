@@ -5,7 +5,6 @@ Others may have made these objects, as large as the API server takes them, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -20,10 +19,10 @@ from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.lenient import MAX_INTEGER
 from dtj.api.names import TENSORBOARD, Annotation, Label
 from dtj.core.actions import Kind
-from dtj.core.blockers import OtherContainer, WaitingContainer, blocker_of
 from dtj.core.messages import MAX_MESSAGE, MAX_NOTE, cut
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, Termination
 from dtj.core.pod_failure import last_words
+from dtj.kube.blockers import blocker_of
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Resource
 from dtj.kube.records import GangRecord, Metadata, PlainRecord, PodRecord, ServiceRecord, Terminated
 
@@ -214,36 +213,11 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
         last_end=_as_termination(record.previous_end(main)) if end is None and not tensorboard else None,
         sidecars=phase not in (Phase.SUCCEEDED, Phase.FAILED) and record.sidecars,
         probed=record.probed,
-        blocker=blocker_of(
-            unschedulable=record.unschedulable,
-            waiting=(WaitingContainer(name, waiting.reason, waiting.message) for name, waiting in record.waiting),
-            main_container=main,
-            others=_others(record, main),
-        ),
+        blocker=blocker_of(record),
         created_at=parse_time(metadata.creation_timestamp),
         world=metadata.annotation(Annotation.WORLD),
     )
     return _kept(found)
-
-
-def _others(record: PodRecord, main: str) -> Iterator[OtherContainer]:
-    initial = {container.name: container.restart_policy for container in record.spec.init_containers or ()}
-    for status in record.container_statuses:
-        if status.name == main:
-            continue
-        end = status.state.terminated or status.last_state.terminated
-        yield OtherContainer(
-            status.name[:LONGEST_NAME],
-            lasting=initial.get(status.name) == "Always",
-            initial=status.name in initial,
-            running=status.state.running is not None,
-            ready=status.ready is True,
-            ended=status.state.terminated is not None,
-            restarts=status.restart_count or 0,
-            exit_code=end.exit_code if end is not None else None,
-            reason=end.reason[:LONGEST_NAME] if end is not None else "",
-            ended_at=parse_time(end.finished_at) if end is not None else None,
-        )
 
 
 def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | None:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from builders import NOW, job, pod, seen
+from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import Emit, PatchStatus, RequeueAfter
-from dtj.core.blockers import WaitingContainer, blocker_of, start_trouble
 from dtj.core.conditions import blocked_pods
 from dtj.core.context import JobContext
 from dtj.core.observed import Blocker, Phase
+from dtj.kube.blockers import blocker_of, start_trouble
+from dtj.kube.records import pod_from_object
 from world import World
 
 NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
@@ -88,12 +90,11 @@ class TestBlockers:
 
     @pytest.mark.parametrize(("container", "where"), [("trainer", ""), ("proxy", "container proxy: ")])
     def test_a_container_that_waits_is_named_if_it_is_not_the_one_that_trains(self, container: str, where: str) -> None:
-        waiting = (
-            WaitingContainer("init", "PodInitializing", ""),
-            WaitingContainer(container, "ErrImagePull", "not found"),
-        )
-        found = blocker_of(unschedulable=None, waiting=waiting, main_container="trainer")
-        assert found == Blocker(Reason.IMAGE_PULL_FAILED, f"{where}not found")
+        initializing: JsonObject = {"name": "init", "state": {"waiting": {"reason": "PodInitializing"}}}
+        waits: JsonObject = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+        status: JsonObject = {"containerStatuses": [initializing, {"name": container, "state": waits}]}
+        shown = pod_from_object({"spec": {"containers": [{"name": "trainer"}, {"name": "proxy"}]}, "status": status})
+        assert blocker_of(shown) == Blocker(Reason.IMAGE_PULL_FAILED, f"{where}not found")
 
     @pytest.mark.parametrize(
         ("is_so", "words"),
@@ -111,5 +112,5 @@ class TestBlockers:
         waits = replace(pod(job(), "worker-0", phase=Phase.PENDING), **is_so)
         told = {waits.uid: start_trouble("FailedMount", "no such disk")}
         observed = seen(job(), pods=(waits, pod(job(), "worker-1")), start_troubles=told)
-        found = [each.blocker for each in blocked_pods(JobContext.of(observed, NOW + timedelta(minutes=1)))]
-        assert [each.message for each in found if each is not None] == ([words] if words is not None else [])
+        found = blocked_pods(JobContext.of(observed, NOW + timedelta(minutes=1)))
+        assert [blocker.message for _, blocker in found] == ([words] if words is not None else [])
