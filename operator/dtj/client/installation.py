@@ -21,7 +21,16 @@ from dtj.kube.errors import ApiError, Forbidden
 from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS
 from dtj.kube.lease import LEASES, THROTTLED
 from dtj.kube.observed import resource_of
-from dtj.kube.rbac import CRDS, FOR_GANGS, FOR_KUEUE, FOR_TFJOBS, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
+from dtj.kube.rbac import (
+    CRDS,
+    FOR_GANGS,
+    FOR_KUEUE,
+    FOR_NETWORK_POLICIES,
+    FOR_TFJOBS,
+    LEADER_ELECTION_RULES,
+    NAMESPACE_RULES,
+    PolicyRule,
+)
 
 OPERATOR_LABEL: Final = "app.kubernetes.io/name=dtj-operator"
 """What the chart gives all objects of an operator."""
@@ -108,6 +117,12 @@ class Operator:
     def runs_tfjobs(self) -> bool:
         """Whether it runs TFJobs of Kubeflow, too."""
         return bool(self._options("--tfjobs"))
+
+    @property
+    def rules(self) -> tuple[PolicyRule, ...]:
+        """The rights that it needs in each namespace whose jobs it runs, those for schedulers aside."""
+        policies = FOR_NETWORK_POLICIES if self._options("--network-policies") else ()
+        return (*NAMESPACE_RULES, *policies, *(FOR_TFJOBS if self.runs_tfjobs else ()))
 
     @property
     def service_account(self) -> str:
@@ -233,9 +248,8 @@ async def _rights_of(gateway: KubeGateway, operator: Operator, namespace: str) -
         return ()
     found = tuple(api.gang for api in (await _gangs(gateway)).apis)
     gangs = tuple(right for gang in found for right in FOR_GANGS[gang])
-    tfjobs = FOR_TFJOBS if operator.runs_tfjobs else ()
     ask = partial(_answers, gateway, user=user, groups=groups)
-    answers = await ask((*NAMESPACE_RULES, *tfjobs, *gangs), namespace=namespace)
+    answers = await ask((*operator.rules, *gangs), namespace=namespace)
     if Gang.KUEUE in found:
         answers += await ask(FOR_KUEUE, namespace="")
     if (key := operator.lease_key) is not None:

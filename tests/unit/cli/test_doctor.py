@@ -21,7 +21,7 @@ from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSe
 from dtj.client.kubeflow import Kubeflow
 from dtj.client.overview import Part
 from dtj.core.admission.discovery import APIS
-from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, NAMESPACE_RULES
+from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
 from support.kubeflow import training_operator
 from support.screens import seen
 
@@ -40,10 +40,10 @@ def operator(
         "spec": {"replicas": 2, "template": {"spec": {"serviceAccountName": "dtj", "containers": [container]}}},
         "status": {"readyReplicas": ready},
     }
-    rights = (*NAMESPACE_RULES, *FOR_KUEUE, *(right for rights in FOR_GANGS.values() for right in rights))
-    answers = (Answered(right, right.path != denied, right.verbs[0]) for right in rights)
     lease = LeaseSeen("dtj-0", NOW - timedelta(seconds=renewed), moved=False)
-    return Operator(deployment, Part((lease,)), Part(tuple(answers)), Part((profiles,) if profiles else ()))
+    found = Operator(deployment, Part((lease,)), profiles=Part((profiles,) if profiles else ()))
+    rights = (*found.rules, *FOR_KUEUE, *(right for rights in FOR_GANGS.values() for right in rights))
+    return replace(found, rights=Part(tuple(Answered(each, each.path != denied, each.verbs[0]) for each in rights)))
 
 
 def node(resource: str = "", labels: JsonObject | None = None) -> JsonObject:
@@ -148,6 +148,10 @@ UNLIKE_OURS = f"warn CRD: its schema of v1alpha1 differs from that of dtj {__ver
         (
             "fail operator's rights: dtj-system/dtj may not list persistentvolumeclaims (for checkpoint.claimTemplate)",
             installation(operator(denied="persistentvolumeclaims")),
+        ),
+        (
+            "fail operator's rights: dtj-system/dtj may not get networkpolicies (to let nobody but a job's own pods",
+            installation(operator("--network-policies={}", denied="networkpolicies")),
         ),
         (
             "warn your rights: in namespace team-a you may not create distributedtrainingjobs (to submit them)",
