@@ -32,7 +32,7 @@ from dtj.api.tfjob.form import TFJOB
 from dtj.core.actions import Plan
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
-from dtj.core.platform import Platform, platform_of_tfjobs
+from dtj.core.platform import PLATFORM_OF_TFJOBS, Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import PODS, Listing, Resource, WatchEvent, jobs_of
 from dtj.kube.job_body import job_from_object
@@ -84,7 +84,7 @@ NAME: Final = "digits"
 SCENES: Final = {
     "ParameterServer": Scene(_parameter_server),
     "restartScope: Pod": Scene(_alone),
-    "TFJob": Scene(_tfjob, TFJOB, platform_of_tfjobs()),
+    "TFJob": Scene(_tfjob, TFJOB, PLATFORM_OF_TFJOBS),
 }
 
 

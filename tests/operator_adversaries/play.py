@@ -29,7 +29,7 @@ from dtj.app.kopf_session import JobsBeside
 from dtj.core.actions import Plan
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
-from dtj.core.platform import JobAccess, Platform, platform_of_tfjobs
+from dtj.core.platform import PLATFORM_OF_TFJOBS, JobAccess, Platform
 from dtj.engine.engine import EngineSettings
 from dtj.kube.clock import ServerClock
 from dtj.kube.errors import ApiError, Gone
@@ -320,7 +320,7 @@ class _Stage(Cluster):
     @contextlib.asynccontextmanager
     async def _operator(self) -> AsyncIterator[None]:
         access = JobAccess(status=({"podSelector": {}},)) if self.sample.policies else None
-        platform = platform_of_tfjobs() if self.form.chart_section else Platform(job_access=access)
+        platform = PLATFORM_OF_TFJOBS if self.form.chart_section else Platform(job_access=access)
         gateway = MemoryGateway(self.wire)
         gateway.clock = ServerClock(local=now, monotonic=loop_time)
         self.harness = _Harness(gateway, None, SETTINGS, platform, self.form)  # type: ignore[arg-type]

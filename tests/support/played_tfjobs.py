@@ -12,7 +12,7 @@ from bad_tfjobs import role
 from builders import stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.core.platform import platform_of_tfjobs
+from dtj.core.platform import PLATFORM_OF_TFJOBS
 from support.pod_environment import environment_of
 from world import World
 
@@ -28,8 +28,8 @@ def tfjob(roles: Mapping[str, int | JsonObject] | None = None, *, restarts: str 
 
 
 def world_of(body: JsonObject, **platform: Any) -> World:
-    """The arguments are those of :func:`platform_of_tfjobs`."""
-    return World(Job.from_object(body), platform=platform_of_tfjobs(**platform))
+    """The arguments are fields of the platform of TFJobs."""
+    return World(Job.from_object(body), platform=replace(PLATFORM_OF_TFJOBS, **platform))
 
 
 def running_tfjob(

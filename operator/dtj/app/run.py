@@ -12,6 +12,7 @@ import logging
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import Any
@@ -25,7 +26,7 @@ from dtj.app.settings import OperatorSettings
 from dtj.app.startup import wait_until_served
 from dtj.app.watch import JobWatch
 from dtj.core.planner import plan
-from dtj.core.platform import Platform, platform_of_tfjobs
+from dtj.core.platform import PLATFORM_OF_TFJOBS, Platform, ReplicaServiceNetwork
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.metrics import Metrics
 from dtj.kube.client import KubeGateway
@@ -62,8 +63,9 @@ def _platforms(settings: OperatorSettings) -> dict[Form, Platform]:
         )
     }
     if settings.tfjobs:
-        platforms[TFJOB] = platform_of_tfjobs(
-            settings.tfjob_cluster_domain,
+        platforms[TFJOB] = replace(
+            PLATFORM_OF_TFJOBS,
+            network=ReplicaServiceNetwork(settings.tfjob_cluster_domain),
             clean_pod_policy=settings.tfjob_clean_pod_policy,
             gang_of_tfjobs=settings.tfjob_gang_scheduler,
             queues_tfjobs=settings.tfjob_queues,

@@ -18,7 +18,7 @@ from dtj.api.spec import JobSpec
 from dtj.client.checks import Manifest
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.pod import first_pods
-from dtj.core.platform import Platform, platform_of_tfjobs
+from dtj.core.platform import PLATFORM_OF_TFJOBS, Platform
 from dtj.core.policies.job_service import service
 from dtj.core.policies.tensorboard import tensorboard_pod
 from dtj.kube.gateway import CLAIMS, PODS, SERVICES, Gateway, Resource, Verdict, dry_run, jobs_of
@@ -56,7 +56,7 @@ async def check_on_server(gateway: Gateway, manifest: Manifest, *, namespace: st
     job = replace(manifest.job, namespace=namespace, uid=_UID)
     platform = Platform(trainer_image=_IMAGE)
     if job.form.chart_section:
-        platform = platform_of_tfjobs()
+        platform = PLATFORM_OF_TFJOBS
     of_job = await ask(jobs_of(job.form), manifest.body)  # a cluster without the CRD is asked for nothing else
     of_objects = await ask_all(platform)
     if any(verdict.wants_restricted for _, _, verdict in of_objects):

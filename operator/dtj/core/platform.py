@@ -161,19 +161,7 @@ class Platform:
     """Whether a job's TensorBoard can be a pod next to the others."""
 
 
-def platform_of_tfjobs(
-    domain: str = "",
-    *,
-    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.NONE,
-    gang_of_tfjobs: Gang = Gang.NONE,
-    queues_tfjobs: bool = False,
-) -> Platform:
-    """The platform of TFJobs, whose pods get what Kubeflow's operator gives them. ``domain`` is as
-    :class:`ReplicaServiceNetwork` has it, all else as :class:`Platform` has it."""
-    return Platform(
-        network=ReplicaServiceNetwork(domain),
-        inline_addresses=None,
-        clean_pod_policy=clean_pod_policy,
-        gang_of_tfjobs=gang_of_tfjobs,
-        queues_tfjobs=queues_tfjobs,
-    )
+PLATFORM_OF_TFJOBS: Final = Platform(
+    network=ReplicaServiceNetwork(), inline_addresses=None, clean_pod_policy=CleanPodPolicy.NONE
+)
+"""That of TFJobs, whose pods get what Kubeflow's operator gives them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bad_tfjobs import container, role, tfjob
 from builders import at
 from dtj.api.job import Job
@@ -10,7 +12,7 @@ from dtj.api.kueue import QUEUE
 from dtj.api.names import Condition
 from dtj.api.spec import Gang
 from dtj.api.tfjob.form import TFJOB
-from dtj.core.platform import platform_of_tfjobs
+from dtj.core.platform import PLATFORM_OF_TFJOBS
 from dtj.kube.gateway import PODS, SERVICES
 from dtj.kube.observed import resource_of
 from support.campaigns.model_cluster import ModelCluster
@@ -196,8 +198,8 @@ TFJOB_STORIES: dict[str, Story] = {
 EVERY_STORY: dict[str, Story] = {**STORIES, **TFJOB_STORIES}
 
 _PLATFORMS = {
-    "tfjob-in-a-gang": platform_of_tfjobs(gang_of_tfjobs=Gang.VOLCANO),
-    "tfjob-in-a-queue": platform_of_tfjobs(queues_tfjobs=True),
+    "tfjob-in-a-gang": replace(PLATFORM_OF_TFJOBS, gang_of_tfjobs=Gang.VOLCANO),
+    "tfjob-in-a-queue": replace(PLATFORM_OF_TFJOBS, queues_tfjobs=True),
 }
 
 
@@ -205,7 +207,7 @@ def cluster_of(story: str) -> ModelCluster:
     """A cluster as it is before a story begins."""
     if story in STORIES:
         return ModelCluster()
-    cluster = ModelCluster(TFJOB, _PLATFORMS.get(story) or platform_of_tfjobs())
+    cluster = ModelCluster(TFJOB, _PLATFORMS.get(story) or PLATFORM_OF_TFJOBS)
     if story == "tfjob-taken-over":
         run_by_kubeflow(cluster)
     return cluster

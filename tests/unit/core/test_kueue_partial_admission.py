@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import job, spec_of
@@ -10,7 +12,7 @@ from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from dtj.core.admission.partial_admission import least_workers
 from dtj.core.observed import Phase
-from dtj.core.platform import platform_of_tfjobs
+from dtj.core.platform import PLATFORM_OF_TFJOBS
 from support import gang_worlds
 from support.gang_worlds import KUEUE, QUEUED, evict
 from support.pod_environment import environment_of
@@ -85,7 +87,7 @@ def test_a_tfjob_needs_all_its_workers() -> None:
             "spec": {"tfReplicaSpecs": {"Worker": worker}},
         }
     )
-    story = World(tfjob, platform=platform_of_tfjobs(queues_tfjobs=True), installed=(KUEUE,)).settle()
+    story = World(tfjob, platform=replace(PLATFORM_OF_TFJOBS, queues_tfjobs=True), installed=(KUEUE,)).settle()
     (pods,) = objects(dig(story.gang_manifests[-1], "spec", "podSets"))
     assert (pods["count"], pods.get("minCount")) == (8, None)
     gang_worlds.admit(story, workers=3)

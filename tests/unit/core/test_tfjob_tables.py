@@ -13,6 +13,7 @@ import pytest
 
 from dtj.api.json import dig
 from dtj.core.observed import Phase
+from dtj.core.platform import ReplicaServiceNetwork
 from support.played_tfjobs import conditions, tf_config, tfjob, world_of
 
 
@@ -98,7 +99,7 @@ def test_the_status_has_the_condition_of_the_table(row: Row) -> None:
     ],
 )
 def test_the_cluster_is_that_of_the_table(roles: dict[str, int], domain: str, expected: dict[str, str]) -> None:
-    world = world_of(tfjob(roles), domain=domain).settle()
+    world = world_of(tfjob(roles), network=ReplicaServiceNetwork(domain)).settle()
     end = f".default.svc{f'.{domain}' if domain else ''}:2222"
     cluster = {role: [f"mnist-{replica}{end}"] for role, replica in expected.items()}
     for pod in world.pods.values():

@@ -24,7 +24,7 @@ from dtj.core.actions import (
     TellPod,
 )
 from dtj.core.observed import Observed
-from dtj.core.platform import platform_of_tfjobs
+from dtj.core.platform import PLATFORM_OF_TFJOBS
 from dtj.kube.errors import ApiError, Forbidden, Invalid, TooManyRequests
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES, TFJOBS, Resource
 from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
@@ -233,7 +233,7 @@ async def test_a_name_that_a_pytorchjob_of_the_same_name_has_is_taken(resource: 
     }
     owner: JsonObject = {"kind": "PyTorchJob", "name": "mnist", "uid": "theirs", "controller": True}
     gateway.put(resource, {"metadata": {"name": "mnist-worker-0", "labels": labels, "ownerReferences": [owner]}})
-    async with harnessed(gateway=gateway, form=TFJOB, platform=platform_of_tfjobs()) as harness:
+    async with harnessed(gateway=gateway, form=TFJOB, platform=PLATFORM_OF_TFJOBS) as harness:
         body = {**tfjob({"Worker": 1}), "apiVersion": TFJOB.api_version, "kind": TFJOB.kind}
         harness.tell(gateway.put(TFJOBS, {**body, "metadata": {"name": "mnist", "uid": "ours"}}))
         await asyncio.sleep(60.0)

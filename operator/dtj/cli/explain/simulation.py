@@ -29,7 +29,7 @@ from dtj.core.admission.discovery import APIS
 from dtj.core.manifests.metadata import claim_name
 from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Phase, Pod, TemplateVerdict
 from dtj.core.planner import plan
-from dtj.core.platform import Platform, platform_of_tfjobs
+from dtj.core.platform import PLATFORM_OF_TFJOBS, Platform
 from dtj.core.policies.tensorboard import tensorboard_name
 from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object
@@ -60,7 +60,7 @@ def simulate(body: JsonObject, platform: Platform, *, namespace: str, now: datet
     """
     job = _begun(body, namespace=namespace)
     if job.form.chart_section:
-        platform = platform_of_tfjobs()
+        platform = PLATFORM_OF_TFJOBS
     cluster = _SimulatedCluster(job, platform, now)
     for _ in range(_MAX_PASSES):
         if not cluster.apply(plan(cluster.observed(), now)):
