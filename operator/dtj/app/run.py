@@ -28,7 +28,7 @@ from dtj.app.watch import JobWatch
 from dtj.core.planner import plan
 from dtj.core.platform import PLATFORM_OF_TFJOBS, Platform, ReplicaServiceNetwork
 from dtj.engine.engine import Engine, EngineSettings
-from dtj.engine.metrics import Metrics
+from dtj.engine.metrics import DROPPED, LEADER, THROTTLED, Metrics
 from dtj.kube.client import KubeGateway
 from dtj.kube.lease import Lease
 from dtj.kube.tfjob_schema import keeps_record
@@ -123,9 +123,9 @@ class _Engines:
         self._metrics = metrics
         self._lease = lease
         self._engines: list[Engine] = []
-        metrics.watch_throttle(lambda: gateway.throttle.limited)
-        metrics.watch_record(lambda: any(engine.drops_record for engine in self._engines))
-        metrics.watch_leader(lambda: lease is None or lease.leading)
+        metrics.watch_state(THROTTLED, lambda: gateway.throttle.limited)
+        metrics.watch_state(DROPPED, lambda: any(engine.drops_record for engine in self._engines))
+        metrics.watch_state(LEADER, lambda: lease is None or lease.leading)
 
     def longest_standstill(self) -> float:
         """Seconds for which no call of a pass has been answered."""

@@ -265,17 +265,9 @@ class Metrics(QueueObserver):
         """An object of this kind cannot be read."""
         self._unreadable.labels(kind).inc()
 
-    def watch_leader(self, leads: Callable[[], bool]) -> None:
-        """Report whether this operator runs jobs, found out when asked."""
-        self._register(lambda: [_family(LEADER, [((), float(leads()))])])
-
-    def watch_record(self, dropped: Callable[[], bool]) -> None:
-        """Report whether the CRD of TFJobs drops our record."""
-        self._register(lambda: [_family(DROPPED, [((), float(dropped()))])])
-
-    def watch_throttle(self, limited: Callable[[], bool]) -> None:
-        """Report whether the API server limits the operator's calls, found out when asked."""
-        self._register(lambda: [_family(THROTTLED, [((), float(limited()))])])
+    def watch_state(self, described: Described, holds: Callable[[], bool]) -> None:
+        """Report by this gauge whether something is so, found out when asked."""
+        self._register(lambda: [_family(described, [((), float(holds()))])])
 
     def watch(self, jobs: JobStore, queue: WorkQueue[Key]) -> None:
         """Report the jobs of an engine, how many wait, and how long passes have been running, found out when asked."""
