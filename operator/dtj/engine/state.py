@@ -35,7 +35,7 @@ from dtj.core.platform import Platform
 from dtj.core.policies.kueue_queue import READ_TTL
 from dtj.core.policies.straggler import Reading
 from dtj.core.policies.tensorboard import tensorboard_name
-from dtj.engine.child_store import ChildStore
+from dtj.engine.child_store import C, ChildStore
 from dtj.engine.expectations import Expectations
 from dtj.engine.job_store import JobRecord, JobStore
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
@@ -188,9 +188,10 @@ class JobCache:
         was, self.obstacle, self.failures, self.conflicts = self.obstacle, "", 0, 0
         return bool(was)
 
-    def unlabelled_of(self, resource: Resource) -> dict[str, Pod | Child | GangObject]:
-        """The objects of this kind that no informer shows, by name."""
-        return {name: seen.value for (kind, name), seen in self.unlabelled.items() if kind == resource}
+    def unlabelled_of(self, resource: Resource, kind: type[C]) -> dict[str, C]:
+        """The objects of a resource that no informer shows, by name."""
+        seen = ((name, found.value) for (of, name), found in self.unlabelled.items() if of == resource)
+        return {name: value for name, value in seen if isinstance(value, kind)}
 
 
 class JobCaches:
@@ -270,20 +271,16 @@ class ClusterState:
     def observe(self, job: Job) -> Observed:
         """Everything about one job, as the planner gets it."""
         cache = self.caches.of(job.uid)
-        pods = {pod.name: pod for pod in self.pods.of(job).values()}
-        unseen = {
-            name: pod for name, pod in cache.unlabelled_of(PODS).items() if isinstance(pod, Pod) and name not in pods
-        }
+        services, policies = cache.unlabelled_of(SERVICES, Child), cache.unlabelled_of(NETWORK_POLICIES, Child)
+        claim = claim_name(job)
         return Observed(
             job=job,
             platform=self.platform,
-            pods=(*pods.values(), *unseen.values()),
-            service=self.services.get(job.key) or _child(cache.unlabelled_of(SERVICES).get(job.name)),
-            services=self._services(job, cache) if job.form.replica_services else (),
-            network_policy=self.network_policies.get(job.key)
-            or _child(cache.unlabelled_of(NETWORK_POLICIES).get(job.name)),
-            claim=self.claims.get((job.namespace, claim_name(job)))
-            or _child(cache.unlabelled_of(CLAIMS).get(claim_name(job))),
+            pods=_all_of(self.pods, job, cache.unlabelled_of(PODS, Pod)),
+            service=self.services.get(job.key) or services.get(job.name),
+            services=_all_of(self.services, job, services) if job.form.replica_services else (),
+            network_policy=self.network_policies.get(job.key) or policies.get(job.name),
+            claim=self.claims.get((job.namespace, claim)) or cache.unlabelled_of(CLAIMS, Child).get(claim),
             tensorboard=self.services.get((job.namespace, tensorboard_name(job.name))),
             verdict=cache.verdict,
             refusal=cache.refusal,
@@ -303,17 +300,16 @@ class ClusterState:
             start_troubles=cache.start_troubles,
         )
 
-    def _services(self, job: Job, cache: JobCache) -> tuple[Child, ...]:
-        shown = {child.name: child for child in self.services.of(job).values()}
-        unseen = (_child(found) for name, found in cache.unlabelled_of(SERVICES).items() if name not in shown)
-        return (*shown.values(), *(child for child in unseen if child is not None))
+
+def _all_of(store: ChildStore[C], job: Job, unlabelled: dict[str, C]) -> tuple[C, ...]:
+    """The children of a job, and those that no informer shows."""
+    found = {child.name: child for child in store.of(job).values()}
+    for name, child in unlabelled.items():
+        found.setdefault(name, child)
+    return tuple(found.values())
 
 
 def _gang(cache: JobCache, name: str) -> GangObject | None:
     """Somebody else's PodGroup or Workload that has the name which ours should have."""
     seen = (each.value for (_, taken), each in cache.unlabelled.items() if taken == name)
     return next((value for value in seen if isinstance(value, GangObject)), None)
-
-
-def _child(found: Pod | Child | GangObject | None) -> Child | None:
-    return found if isinstance(found, Child) else None
