@@ -69,15 +69,10 @@ async def asked(pod: Pod, platform: Platform, *, request: str = "GET /status") -
     return await fetch(pod.ip, port, request=request)
 
 
-def read_progress(body: bytes) -> Progress | None:
-    """What an answer reports of the training; None if there is nothing in it that can be read."""
-    return Progress.from_object(decoded(body))
-
-
-def decoded(body: bytes) -> JsonObject | None:
-    """The JSON object of an answer; None if it is none."""
+def decoded(answer: bytes | None) -> JsonObject | None:
+    """The JSON object of an answer; None if it is none, or if there is no answer."""
     with suppress(Unreadable):
-        return decode_object(body)
+        return decode_object(answer) if answer is not None else None
     return None
 
 
@@ -153,13 +148,13 @@ class ProgressReader:
         pod = pod_of(self._state, job, replica) if job is not None and replica is not None else None
         if job is None or pod is None or not is_ready(pod):
             return
-        body = await asked(pod, self._state.platform)
-        progress = read_progress(body) if body is not None else None
+        answer = decoded(await asked(pod, self._state.platform))
+        progress = Progress.from_object(answer)
         self._metrics.asked_for_progress(answered=progress is not None)
         if progress is None:
             self._not_answered(job, pod)
         else:
-            self._received(job, pod, progress, Sums.from_object(decoded(body)) if body is not None else None)
+            self._received(job, pod, progress, Sums.from_object(answer))
 
     async def _ask_the_waiting(self, job: Job) -> World | None:
         """Learn which pods are ready to join an elastic job. Returns the replicas that train together, as far as this
@@ -175,7 +170,7 @@ class ProgressReader:
         waiting = frozenset(
             pod.uid
             for pod, body in zip(outside, answers, strict=False)
-            if body is not None and (answer := read_progress(body)) is not None and answer.phase == WAITING
+            if (said := Progress.from_object(decoded(body))) is not None and said.phase == WAITING
         )
         cache = self._state.caches.of(job.uid)
         if waiting != cache.waiting:

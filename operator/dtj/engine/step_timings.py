@@ -11,6 +11,7 @@ import asyncio
 from typing import Final, NoReturn
 
 from dtj.api.job import Job
+from dtj.api.json import JsonObject
 from dtj.api.lenient import MAX_INTEGER
 from dtj.api.spec import COLLECTIVE, JobSpec
 from dtj.core.observed import Pod, Straggler
@@ -112,10 +113,9 @@ class StragglerFinder:
 
     async def _ask(self, replica: Replica, pod: Pod, readings: dict[str, Reading], slots: asyncio.Semaphore) -> None:
         async with slots:
-            body = await asked(pod, self._state.platform)
-        reading = read_step_timing(body, at=loop_time()) if body is not None else None
-        if reading is not None:
-            readings[replica.hostname] = reading
+            answer = decoded(await asked(pod, self._state.platform))
+        if answer is not None:
+            readings[replica.hostname] = read_step_timing(answer, at=loop_time())
 
     def _note(self, job: Job, timings: StepTimings, found: tuple[Straggler, ...]) -> None:
         timings.in_a_row = streaks(timings.in_a_row, found)
@@ -126,16 +126,13 @@ class StragglerFinder:
             self._queue.add(job.key)
 
 
-def read_step_timing(body: bytes, *, at: float) -> Reading | None:
-    """What an answer reports of the replica's own steps, read at ``at``; None if it is not a JSON object."""
-    content = decoded(body)
-    if content is None:
-        return None
-    step = content.get("step")
+def read_step_timing(answer: JsonObject, *, at: float) -> Reading:
+    """What an answer reports of the replica's own steps, read at ``at``."""
+    step = answer.get("step")
     return Reading(
         at,
         step=step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= MAX_INTEGER else None,
-        step_seconds=_duration(content.get("stepSeconds")),
+        step_seconds=_duration(answer.get("stepSeconds")),
     )
 
 

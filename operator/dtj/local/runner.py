@@ -297,8 +297,7 @@ class RunningJob:
 
 async def fetch_progress(port: int) -> Progress | None:
     """How far the replica with this status port is. Silence is no error: a user's own program has no such port."""
-    body = await progress.fetch(HOST, port, timeout=PROGRESS_TIMEOUT)
-    return progress.read_progress(body) if body is not None else None
+    return Progress.from_object(progress.decoded(await progress.fetch(HOST, port, timeout=PROGRESS_TIMEOUT)))
 
 
 def with_interactive_defaults(body: JsonObject) -> JsonObject:

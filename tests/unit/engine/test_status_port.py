@@ -10,7 +10,7 @@ import pytest
 
 from dtj.api.status import Progress
 from dtj.core.policies.straggler import Reading
-from dtj.engine.progress import fetch, read_progress
+from dtj.engine.progress import decoded, fetch
 from dtj.engine.step_timings import read_step_timing
 
 
@@ -60,12 +60,11 @@ async def test_a_pod_that_cannot_be_reached_is_no_error(host: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"hello", b"\xff", b"[" * 60_000, b'{"step": '])
 def test_an_answer_that_is_no_document_is_none(body: bytes) -> None:
-    assert read_progress(body) is None
-    assert read_step_timing(body, at=1.0) is None
+    assert decoded(body) is None
 
 
 def test_an_answer_reports_the_training() -> None:
-    assert read_progress(b'{"step": 5}') == Progress(step=5)
+    assert Progress.from_object(decoded(b'{"step": 5}')) == Progress(step=5)
 
 
 @pytest.mark.parametrize(
@@ -80,4 +79,6 @@ def test_an_answer_reports_the_training() -> None:
     ],
 )
 def test_of_a_pod_that_lies_what_makes_sense_is_read(body: bytes, step: int | None, seconds: float | None) -> None:
-    assert read_step_timing(body, at=1.0) == Reading(1.0, step, seconds)
+    answer = decoded(body)
+    assert answer is not None
+    assert read_step_timing(answer, at=1.0) == Reading(1.0, step, seconds)
