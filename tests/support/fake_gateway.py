@@ -14,7 +14,7 @@ import msgspec
 
 from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Gone, NotFound, Unavailable
-from dtj.kube.gateway import Discovery, Listing, Resource, WatchEvent, one_page
+from dtj.kube.gateway import Discovery, Listing, Resource, WatchEvent
 from dtj.kube.job_body import JobObject, job_from_object
 from dtj.kube.records import Key
 
@@ -197,10 +197,10 @@ class FakeGateway:
         await self._answer_on_its_way("list", resource.plural)
         return listing
 
-    def pages(
+    async def pages(
         self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[Listing]:
-        return one_page(self.list(resource, namespace=namespace, selector=selector))
+        yield await self.list(resource, namespace=namespace, selector=selector)
 
     async def watch(
         self, resource: Resource, *, namespace: str | None, selector: str = "", resource_version: str

@@ -7,7 +7,7 @@ the fields it needs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 from urllib.parse import quote
@@ -166,11 +166,6 @@ class Gateway(Protocol):
         self, resource: Resource, *, namespace: str, name: str, uid: str = "", resource_version: str = ""
     ) -> None:
         """Delete the object. Conflict if a UID or a version is given, and it has another by now."""
-
-
-async def one_page(listing: Awaitable[Listing]) -> AsyncIterator[Listing]:
-    """The pages of a list that has none: the list as one page."""
-    yield await listing
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from dtj.api.json import JsonObject, dig, name_of
 from dtj.kube.errors import Conflict, Invalid
-from dtj.kube.gateway import PODS, Discovery, Listing, Resource, WatchEvent, one_page
+from dtj.kube.gateway import PODS, Discovery, Listing, Resource, WatchEvent
 from dtj.kube.job_body import JobObject, job_from_object
 from dtj.local.kubelet import Kubelet
 from dtj.local.objects import Objects
@@ -24,10 +24,10 @@ class LocalGateway:
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
         return self._objects.list(resource, namespace=namespace, selector=selector)
 
-    def pages(
+    async def pages(
         self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[Listing]:
-        return one_page(self.list(resource, namespace=namespace, selector=selector))
+        yield await self.list(resource, namespace=namespace, selector=selector)
 
     def watch(
         self, resource: Resource, *, namespace: str | None, selector: str = "", resource_version: str

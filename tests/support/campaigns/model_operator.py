@@ -16,7 +16,7 @@ from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.clock import ServerClock
 from dtj.kube.errors import ApiError
-from dtj.kube.gateway import Listing, Resource, jobs_of, one_page
+from dtj.kube.gateway import Listing, Resource, jobs_of
 from dtj.kube.job_body import JobObject, read_job
 from support.campaigns.model_api import ModelApi
 from support.virtual_time import loop_time
@@ -122,10 +122,10 @@ class _LateList:
         await self.answer.wait()
         return listing
 
-    def pages(
+    async def pages(
         self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[Listing]:
-        return one_page(self.list(resource, namespace=namespace, selector=selector))
+        yield await self.list(resource, namespace=namespace, selector=selector)
 
 
 def _wall(ahead: float = 0.0) -> datetime:
