@@ -121,17 +121,13 @@ def _of_others(context: JobContext, workload: GangObject) -> JsonObject:
 
 
 def _given_back(context: JobContext) -> Counter[str]:
-    """By role, the pods of the Workload that hold no quota any more: Kueue counts those that it never admitted, too."""
-    found = _completed(context)
+    """By role, the pods of the Workload that hold no quota any more: of replicas that have completed, when not even a
+    sidecar runs. Kueue counts the workers that it never admitted, too."""
+    holding = {pod.name for pod in context.current if not pod.all_containers_ended}
+    found = Counter(str(replica.role) for replica in context.completed if context.name_of(replica) not in holding)
     if found[Role.WORKER]:
         found[Role.WORKER] += context.withheld
     return found
-
-
-def _completed(context: JobContext) -> Counter[str]:
-    """By role, the replicas that have completed and whose pods hold nothing any more, not even for a sidecar."""
-    holding = {pod.name for pod in context.current if not pod.all_containers_ended}
-    return Counter(str(replica.role) for replica in context.completed if context.name_of(replica) not in holding)
 
 
 _REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures")
