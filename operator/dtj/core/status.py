@@ -190,12 +190,6 @@ def _without_counts(status: JobStatus) -> JsonObject:
 
 def _durable_counts(counts: ReplicaStatus) -> ReplicaStatus:
     """``counts`` with what must be durable alone: completed replicas are more than a number."""
-    return ReplicaStatus(
-        desired=counts.desired,
-        terminating=min(counts.terminating, 1),  # that the last of them is gone is what Kueue waits for
-        completed_indexes=counts.completed_indexes,
-        memory_increases=counts.memory_increases,
-        restarts=counts.restarts,
-        replaced_indexes=counts.replaced_indexes,
-        restarting=counts.restarting,
-    )
+    passing: dict[str, object] = dict.fromkeys(("active", "ready", "succeeded", "failed"), 0)
+    passing["terminating"] = min(counts.terminating, 1)  # that the last of them is gone is what Kueue waits for
+    return counts.model_copy(update=passing)
