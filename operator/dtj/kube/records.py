@@ -208,7 +208,7 @@ class PodRecord(_Partial):
             return True
         main = self._status_of(self.main_container)
         gates = (gate.condition_type for gate in self.spec.readiness_gates or ())
-        return main is not None and main.ready is True and not self.silent and all(map(self.has_condition, gates))
+        return main.ready is True and not self.silent and all(map(self.has_condition, gates))
 
     @property
     def tells_ready(self) -> bool:
@@ -278,8 +278,9 @@ class PodRecord(_Partial):
         main = next((c for c in self.spec.containers if c.name == self.main_container), None)
         return main is not None and (main.liveness_probe is not None or main.startup_probe is not None)
 
-    def _status_of(self, container: str) -> ContainerStatus | None:
-        return next((status for status in self.container_statuses if status.name == container), None)
+    def _status_of(self, container: str) -> ContainerStatus:
+        """How the named container is; one of which there is no status has not begun."""
+        return next((status for status in self.container_statuses if status.name == container), ContainerStatus())
 
     @property
     def sidecars(self) -> bool:
@@ -305,18 +306,15 @@ class PodRecord(_Partial):
 
     def termination(self, container: str) -> Terminated | None:
         """How the named container ended, or None if it has not."""
-        status = self._status_of(container)
-        return status.state.terminated if status is not None else None
+        return self._status_of(container).state.terminated
 
     def previous_end(self, container: str) -> Terminated | None:
         """How the run of the named container ended before the present one, or before the one that it waits for."""
-        status = self._status_of(container)
-        return status.last_state.terminated if status is not None else None
+        return self._status_of(container).last_state.terminated
 
     def restarts(self, container: str) -> int:
         """How often the kubelet has started the named container again."""
-        status = self._status_of(container)
-        return (status.restart_count or 0) if status is not None else 0
+        return self._status_of(container).restart_count or 0
 
 
 decode_pod = reader(PodRecord)
