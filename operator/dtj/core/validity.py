@@ -85,7 +85,7 @@ def _variables(job: Job, spec: JobSpec, platform: Platform) -> tuple[Problem, ..
     )
     for role in spec.roles():
         needs = accelerators.needs(spec, role, platform)
-        if needs is not None and needs.tpu:
+        if needs is not None and needs.profile.tpu is not None:
             hosts = accelerators.SliceHosts.of(job, spec, role, platform.network)
             lengths.append((Env.TPU_WORKER_HOSTNAMES, f"spec.replicaSpecs.{role}", len(hosts.names)))
     return tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from dtj.api import quantities
@@ -24,15 +24,11 @@ _LONGEST_SIDE: Final = 9999
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorNeeds:
-    """What one pod needs for its accelerator."""
+    """What one pod needs for its accelerator: what the profile says, so many of its resource, and these nodes."""
 
-    resource: str
+    profile: Profile
     count: int
-    node_selector: dict[str, str] = field(default_factory=dict)
-    tolerations: tuple[JsonObject, ...] = ()
-    resources: dict[str, str] = field(default_factory=dict)
-    capabilities: tuple[str, ...] = ()
-    tpu: bool = False
+    node_selector: dict[str, str]
 
 
 def drives_slice(spec: JobSpec, role: Role) -> bool:
@@ -84,15 +80,7 @@ def needs(spec: JobSpec, role: Role, platform: Platform) -> AcceleratorNeeds | N
     selector = dict(profile.node_selector)
     if profile.tpu is not None and accelerator.topology is not None:
         selector[TPU_TOPOLOGY_LABEL] = accelerator.topology
-    return AcceleratorNeeds(
-        resource=profile.resource,
-        count=_count(accelerator, profile, hosts=len(slice_hosts(spec, role))),
-        node_selector=selector,
-        tolerations=profile.tolerations,
-        resources=profile.resources,
-        capabilities=profile.capabilities,
-        tpu=profile.tpu is not None,
-    )
+    return AcceleratorNeeds(profile, _count(accelerator, profile, hosts=len(slice_hosts(spec, role))), selector)
 
 
 def nvidia_gpus(container: JsonObject) -> int:

@@ -102,7 +102,7 @@ class PodRenderer:
 
     def _tpu_environment(self, replica: Replica) -> dict[str, str]:
         needs = accelerators.needs(self.spec, replica.role, self.platform)
-        if needs is None or not needs.tpu:
+        if needs is None or needs.profile.tpu is None:
             return {}
         if replica.role not in self._slices:
             hosts = accelerators.SliceHosts.of(self.job, self.spec, replica.role, self.platform.network)
@@ -220,15 +220,15 @@ def _apply_more_memory(job: Job, spec: JobSpec, role: Role, main: JsonObject) ->
 def _apply_accelerator(pod_spec: JsonObject, main: JsonObject, needs: accelerators.AcceleratorNeeds | None) -> None:
     if needs is None:
         return
-    resources = object_at(main, "resources")
+    profile, resources = needs.profile, object_at(main, "resources")
     for kind in ("limits", "requests"):  # extended resources and huge pages need both to be equal
-        object_at(resources, kind).update({**needs.resources, needs.resource: needs.count})
-    if needs.capabilities:
+        object_at(resources, kind).update({**profile.resources, profile.resource: needs.count})
+    if profile.capabilities:
         capabilities = object_at(object_at(main, "securityContext"), "capabilities")
         added = items_of(capabilities.get("add"))
-        capabilities["add"] = [*added, *(one for one in needs.capabilities if one not in added)]
+        capabilities["add"] = [*added, *(one for one in profile.capabilities if one not in added)]
     object_at(pod_spec, "nodeSelector").update(needs.node_selector)
-    extend(pod_spec, "tolerations", needs.tolerations)
+    extend(pod_spec, "tolerations", profile.tolerations)
 
 
 def _apply_ports(job: Job, spec: JobSpec, role: Role, main: JsonObject) -> None:
