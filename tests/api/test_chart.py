@@ -18,7 +18,7 @@ from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.tfjob import crd as tfjob_crd
 from dtj.app.main import main
 from dtj.app.settings import job_access
-from dtj.engine.profile_file import load_profiles
+from dtj.engine.profile_file import read_profiles
 from dtj.kube.rbac import (
     FOR_GANGS,
     FOR_KUEUE,
@@ -167,15 +167,13 @@ class TestWhatItRenders:
         assert somebody == {"namespaceSelector": {}}
         assert access.tensorboard == ({"podSelector": {}},)
 
-    def test_accelerator_profiles_reach_the_operator_as_they_are_given(self, helm: Helm, tmp_path: Path) -> None:
+    def test_accelerator_profiles_reach_the_operator_as_they_are_given(self, helm: Helm) -> None:
         (config_map,) = [
             body
             for body in of_kind(helm.objects(EVERYTHING), "ConfigMap")
             if dig(body, "data", "accelerator-profiles.yaml")
         ]
-        file = tmp_path / "profiles.yaml"
-        file.write_text(text(dig(config_map, "data", "accelerator-profiles.yaml")))
-        (profile,) = load_profiles(file)
+        (profile,) = read_profiles(text(dig(config_map, "data", "accelerator-profiles.yaml")), where="of the chart")
         assert (profile.name, profile.resource, profile.node_selector) == ("lab", "nvidia.com/gpu", {"gpu": "a100"})
         assert (profile.resources, profile.capabilities) == ({"rdma/hca": "1"}, ("IPC_LOCK",))
 

@@ -23,18 +23,13 @@ def profiles(path: Path | None) -> dict[str, Profile]:
 
     The file holds a list, or values of the chart in which ``acceleratorProfiles`` is one. Raises ProfilesError.
     """
-    own = load_profiles(path) if path is not None else []
-    return {**SHIPPED_PROFILES, **{profile.name: profile for profile in own}}
-
-
-def load_profiles(path: Path) -> list[Profile]:
-    """The profiles of a file, in order. Raises ProfilesError."""
     try:
-        return read_profiles(path.read_text(encoding="utf-8"), where=str(path))
+        own = read_profiles(path.read_text(encoding="utf-8"), where=str(path)) if path is not None else []
     except OSError as error:
         raise ProfilesError(f"accelerator profiles {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ProfilesError(f"accelerator profiles {path}: not YAML: {error}") from error
+    return {**SHIPPED_PROFILES, **{profile.name: profile for profile in own}}
 
 
 def read_profiles(content: str, *, where: str) -> list[Profile]:
