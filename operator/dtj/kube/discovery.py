@@ -28,8 +28,6 @@ async def discover(resources: Sequence[Resource], read: Read) -> Discovery:
     for once, and only the versions in it are asked for what they serve. Raises ApiError, also where a resource is
     missing while the server starts: it lists the APIs of CRDs late.
     """
-    if not resources:
-        return Discovery(())
     ready = await _is_ready(resources[0], read)
     listed = _versions(await read(resources[0], "/apis", decode_object))
     served = tuple([each for each in resources if each.api_version in listed and await _serves(each, read)])
