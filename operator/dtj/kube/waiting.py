@@ -7,7 +7,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 _LARGEST_EXPONENT = 32
 """Where the doubling stops for good, so that an outage of months cannot overflow a float."""
@@ -23,15 +23,12 @@ class Backoff:
 
     base: float
     cap: float
-    rng: random.Random | None = field(default=None, repr=False)
-    """None for the process's own generator: whoever seeds that can repeat a run."""
 
     def delay(self, failures: int, *, at_least: float | None = None) -> float:
         """The time to wait after this number of failures in a row, counted from 1; ``at_least`` is what a server asks
         for."""
         longest = min(self.cap, self.base * 2.0 ** min(max(failures, 1) - 1, _LARGEST_EXPONENT))
-        uniform = random.uniform if self.rng is None else self.rng.uniform
-        return max(longest * uniform(0.5, 1.0), at_least or 0.0)
+        return max(longest * random.uniform(0.5, 1.0), at_least or 0.0)
 
     def __iter__(self) -> Iterator[float]:
         return (self.delay(failures) for failures in itertools.count(1))

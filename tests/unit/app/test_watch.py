@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -55,7 +54,7 @@ class Watched:
         recorder = EventRecorder(self.gateway, instance="test", now=lambda: NOW)
         self.feed = RecordedFeed(state=self.state, queue=queue, recorder=recorder, supervisor=Supervisor())
         self.feed.news = []
-        backoff = Backoff(base=0.01, cap=0.05, rng=random.Random(7))
+        backoff = Backoff(base=0.01, cap=0.05)
         self.watch = JobWatch(self.feed, self._connect, namespaces=("default",), backoff=backoff)
 
     async def _connect(self) -> kopf.ConnectionInfo:

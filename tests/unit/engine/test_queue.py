@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
@@ -13,7 +12,7 @@ from support.virtual_time import loop_time, settled, virtual_time
 
 
 def make_queue(*, rest: float = 0.0) -> WorkQueue[str]:
-    return WorkQueue(backoff=Backoff(base=1.0, cap=60.0, rng=random.Random(7)), rest=rest)
+    return WorkQueue(backoff=Backoff(base=1.0, cap=60.0), rest=rest)
 
 
 async def take(queue: WorkQueue[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -103,7 +102,7 @@ async def test_a_slot_that_was_given_to_somebody_who_is_cancelled_in_the_same_mo
 
 
 def make_queue(places: int) -> WorkQueue[Key]:
-    backoff = Backoff(base=1.0, cap=60.0, rng=random.Random(7))
+    backoff = Backoff(base=1.0, cap=60.0)
     return WorkQueue(backoff=backoff, tenant_of=lambda key: key[0], places=places)
 
 

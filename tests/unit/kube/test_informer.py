@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -41,7 +40,7 @@ class Watched:
             convert=lambda record: (record.metadata.name, record.status.phase),
             on_change=self._report,
             selector=Label.JOB_NAME,
-            backoff=Backoff(base=1.0, cap=8.0, rng=random.Random(7)),
+            backoff=Backoff(base=1.0, cap=8.0),
             **{"namespace": "default", **options},
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from itertools import islice
 
 import pytest
@@ -91,7 +90,7 @@ def test_an_error_in_a_watch_has_its_code_in_its_body() -> None:
 
 
 def test_back_off_doubles_up_to_its_cap_with_jitter_and_never_ends() -> None:
-    backoff = Backoff(base=1.0, cap=30.0, rng=random.Random(7))
+    backoff = Backoff(base=1.0, cap=30.0)
     delays = list(islice(backoff, 2000))
     assert all(0.5 * 2**n <= delay <= 2**n for n, delay in enumerate(delays[:5]))
     assert all(15.0 <= delay <= 30.0 for delay in delays[5:])
