@@ -19,10 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, NoReturn, TypeVar
 
 from dtj.kube.decoding import Once, Unreadable
@@ -99,11 +98,6 @@ class Informer(Generic[R, T]):
         """Watches in a row that ended in an error of the API server's before they showed anything."""
 
         self._listed_version = ""
-
-    @property
-    def store(self) -> Mapping[Key, T]:
-        """What is there now, by (namespace, name): a read-only view that goes on changing."""
-        return MappingProxyType(self._values)
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled."""

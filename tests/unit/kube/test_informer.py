@@ -33,6 +33,9 @@ class Watched:
 
     def __init__(self, gateway: FakeGateway, **options: Any) -> None:
         self.reports: list[str] = []
+        self.store: dict[str, str] = {}
+        """The phases by name, as they follow from what was reported."""
+
         self.informer: Informer[PodRecord, tuple[str, str]] = Informer(
             gateway,
             PODS,
@@ -44,15 +47,13 @@ class Watched:
             **{"namespace": "default", **options},
         )
 
-    @property
-    def store(self) -> dict[str, str]:
-        return dict(self.informer.store.values())
-
     def _report(self, change: Change[tuple[str, str]]) -> None:
         if change.after is None:
             assert change.before is not None
             self.reports.append(f"-{change.before[0]}")
+            del self.store[change.before[0]]
         else:
+            self.store.update([change.after])
             self.reports.append(f"{'+' if change.before is None else '~'}{' '.join(change.after)}")
 
 
