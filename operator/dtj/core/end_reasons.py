@@ -1,7 +1,7 @@
 """The words that Kubernetes leaves on a pod that ended, and whose fault each of them means.
 
 One table: the documents show it (docs/failure-modes.md), and :mod:`dtj.core.pod_failure` decides by it. Each word comes
-with the file that writes it. Which of them a cluster uses depends on its version; old ones stay in the table.
+with the file that writes it. Which of them a cluster uses depends on its version.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ END_REASONS: Final = (
     EndReason(_POD, "Preempting", _NODE, "made room for a critical pod", f"{_KUBELET}/preemption/preemption.go"),
     EndReason(_POD, "Terminated", _NODE, "the node shuts down", _SHUTDOWN),
     EndReason(_POD, "NodeShutdown", _NODE, "not admitted: the node shuts down", _SHUTDOWN),
-    EndReason(_POD, "Shutdown", _NODE, "the node shuts down (Kubernetes 1.21)", _SHUTDOWN),
     EndReason(_POD, "NodeLost", _NODE, "the node does not answer",
               "kubernetes pkg/util/node/node.go", of_node=True),
     EndReason(_POD, "UnexpectedAdmissionError", _NODE, "not admitted: a device plugin failed, or went away",
@@ -81,7 +80,6 @@ END_REASONS: Final = (
               "believed", _ADMISSION, of_node=True),
     EndReason(_POD, "NodeAffinity", _NODE, "not admitted: the node's labels changed, or are not there yet after a "
               "restart of the kubelet", _ADMISSION),
-    EndReason(_POD, "MatchNodeSelector", _NODE, "the same, before Kubernetes 1.22", _ADMISSION),
     EndReason(_POD, "NodeName", _NODE, "not admitted: the node was renamed", _ADMISSION),
     EndReason(_POD, "NodePorts", _NODE, "not admitted: a host port is taken", _ADMISSION),
     EndReason(_POD, "TaintToleration", _NODE, "not admitted: the node is tainted with NoExecute", _ADMISSION),
