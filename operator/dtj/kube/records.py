@@ -136,7 +136,6 @@ class _ReadinessGate(_Partial):
 
 class _PodSpec(_Partial):
     node_name: str = ""
-    restart_policy: str = ""
     readiness_gates: list[_ReadinessGate] | None = None
     termination_grace_period_seconds: int | None = None
     containers: list[_Container] = msgspec.field(default_factory=list)
