@@ -56,14 +56,12 @@ def told(uid: str, world: str) -> Expectation:
 class Expectations:
     """Open expectations by the owning job. Time is the event loop's."""
 
-    def __init__(self, *, time_limit: float = TIME_LIMIT) -> None:
-        self._time_limit = time_limit
+    def __init__(self) -> None:
         self._open: dict[Owner, dict[Expectation, float]] = {}
 
     def expect(self, owner: Owner, expectation: Expectation) -> None:
         """Must be called before the call that it is about."""
-        limit = loop_time() + self._time_limit
-        self._open.setdefault(owner, {})[expectation] = limit
+        self._open.setdefault(owner, {})[expectation] = loop_time() + TIME_LIMIT
 
     @contextmanager
     def expecting(self, owner: Owner, expectation: Expectation) -> Iterator[None]:

@@ -149,12 +149,11 @@ class _Known:
 class JobStore:
     """All jobs by (namespace, name)."""
 
-    def __init__(self, *, max_tombstones: int = MAX_TOMBSTONES) -> None:
+    def __init__(self) -> None:
         self._known: dict[Key, _Known] = {}
         self._over: OrderedDict[str, int] = OrderedDict()
         """UIDs that are over, and since which moment; the oldest first."""
 
-        self._max_tombstones = max_tombstones
         self._moment = 0
         self._newest = 0
 
@@ -252,7 +251,7 @@ class JobStore:
         self._moment += 1
         self._over[uid] = self._moment
         self._over.move_to_end(uid)
-        if len(self._over) > self._max_tombstones:
+        if len(self._over) > MAX_TOMBSTONES:
             self._over.popitem(last=False)
 
 

@@ -33,12 +33,10 @@ HOPELESS_SECONDS: Final = 600.0
 class Supervisor:
     """Keeps the tasks of an engine going."""
 
-    def __init__(
-        self, *, count: Callable[[str, int], None] = lambda part, errors: None, backoff: Backoff | None = None
-    ) -> None:
+    def __init__(self, *, count: Callable[[str, int], None] = lambda part, errors: None) -> None:
         """``count`` gets the name of a part and how many errors it has met: 0 when a task begins."""
         self._count = count
-        self._backoff = backoff or Backoff(base=1.0, cap=60.0)
+        self._backoff = Backoff(base=1.0, cap=60.0)
         self._failing_since: dict[str, float] = {}
 
     async def keep(self, part: str, work: Callable[[], Awaitable[object]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dtj.engine.expectations import Expectation, Expectations, Operation
+from dtj.engine.expectations import TIME_LIMIT, Expectation, Expectations, Operation
 from support.virtual_time import virtual_time
 
 JOB = ("default", "uid")
@@ -14,20 +14,20 @@ OTHER_POD = Expectation(Operation.CREATED, "pods", "digits-worker-1")
 
 @virtual_time
 async def test_a_job_waits_until_all_that_was_done_is_seen() -> None:
-    expectations = Expectations(time_limit=30.0)
+    expectations = Expectations()
     expectations.expect(JOB, POD)
     expectations.expect(JOB, OTHER_POD)
     expectations.settle(JOB, POD)
-    assert expectations.remaining(JOB) == 30.0
+    assert expectations.remaining(JOB) == TIME_LIMIT
     expectations.settle(JOB, OTHER_POD)
     assert expectations.remaining(JOB) == 0.0
 
 
 @virtual_time
 async def test_a_lost_event_stops_a_job_for_a_limited_time_only() -> None:
-    expectations = Expectations(time_limit=30.0)
+    expectations = Expectations()
     expectations.expect(JOB, POD)
-    await asyncio.sleep(29.0)
+    await asyncio.sleep(TIME_LIMIT - 1.0)
     assert expectations.remaining(JOB) == 1.0
     await asyncio.sleep(1.0)
     assert expectations.remaining(JOB) == 0.0

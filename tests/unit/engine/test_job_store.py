@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from builders import manifest, record_of
+from dtj.engine import job_store
 from dtj.engine.job_store import JobRecord, JobStore
 
 KEY = ("default", "digits")
@@ -86,8 +89,9 @@ def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
     assert store.newest == 0
 
 
-def test_tombstones_are_bounded_and_the_oldest_go_first() -> None:
-    store = JobStore(max_tombstones=2)
+def test_tombstones_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_store, "MAX_TOMBSTONES", 2)
+    store = JobStore()
     for uid in ("a", "b", "c"):
         store.remove(KEY, uid=uid)
     assert not store.put(version("c", 1)).changed

@@ -24,7 +24,6 @@ from dtj.engine.state import JobCaches
 from dtj.engine.supervision import HOPELESS_SECONDS, Supervisor
 from dtj.kube.gateway import JOBS, PODS, Listing, Resource, jobs_of
 from dtj.kube.job_body import job_from_object
-from dtj.kube.waiting import Backoff
 from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
 from support.played_kubelets import play, put, state_of
@@ -62,7 +61,7 @@ async def test_a_task_that_raises_is_begun_again_at_growing_intervals_counted_an
 ) -> None:
     counted, count = counting()
     work = Failing(after=0.0)
-    task = asyncio.create_task(Supervisor(count=count, backoff=Backoff(base=1.0, cap=60.0)).keep("part", work.run))
+    task = asyncio.create_task(Supervisor(count=count).keep("part", work.run))
     await settled()
     assert counted == {"part": 1}
     await asyncio.sleep(300.0)
