@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, TextIO
+from typing import Final
 
 from dtj.api.job import Job
 from dtj.engine.job_store import JobRecord
@@ -35,17 +35,10 @@ def about(job: Job | JobRecord, **fields: object) -> dict[str, object]:
     return {_FIELDS: {**identity, "attempt": job.attempt, **fields}}
 
 
-def configure(
-    log_format: LogFormat,
-    *,
-    level: int = logging.INFO,
-    filters: Sequence[logging.Filter] = (),
-    stream: TextIO | None = None,
-) -> None:
-    """Send all log lines of the process that pass ``filters`` to ``stream`` (standard error by default)."""
-    stream = stream or sys.stderr
-    json_lines = log_format is LogFormat.JSON or (log_format is LogFormat.AUTO and not stream.isatty())
-    handler = logging.StreamHandler(stream)
+def configure(log_format: LogFormat, *, level: int = logging.INFO, filters: Sequence[logging.Filter] = ()) -> None:
+    """Send all log lines of the process that pass ``filters`` to standard error."""
+    json_lines = log_format is LogFormat.JSON or (log_format is LogFormat.AUTO and not sys.stderr.isatty())
+    handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if json_lines else TextFormatter())
     for line_filter in filters:
         handler.addFilter(line_filter)

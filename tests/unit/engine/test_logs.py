@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import sys
 
 import pytest
 
@@ -68,6 +69,7 @@ def test_automatic_format_is_json_where_nobody_looks(
     root, printed = logging.getLogger(), stream()
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)
-    logs.configure(chosen, stream=printed)
+    monkeypatch.setattr(sys, "stderr", printed)
+    logs.configure(chosen)
     logging.getLogger("dtj").info("hello")
     assert printed.getvalue().startswith("{") is json_lines
