@@ -7,7 +7,7 @@ while pods of jobs there wait so, at growing intervals as long as these are the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
@@ -108,47 +108,34 @@ class PodEventReader:
         return True
 
     async def _read(self, namespace: str, jobs: list[tuple[JobRecord, list[Pod]]]) -> None:
-        troubles = _Troubles({pod.uid for _, pods in jobs for pod in pods}, since=self._now() - _RECENT)
+        waiting = {pod.uid for _, pods in jobs for pod in pods}
+        latest: dict[str, tuple[datetime, Blocker]] = {}
+        since = self._now() - _RECENT
         pages = self._gateway.pages(EVENTS, namespace=namespace, field_selector=_OF_PODS)
         try:
             for _ in range(_MOST_PAGES):
-                troubles.add((await anext(pages)).items)
+                for uid, at, trouble in _troubles((await anext(pages)).items):
+                    if uid in waiting and at >= since and (uid not in latest or latest[uid][0] < at):
+                        latest[uid] = at, trouble
         except StopAsyncIteration:
             pass
         except ApiError:
             return  # jobs can do without, also where the right is missing
-        found = troubles.found
         for job, pods in jobs:
             cache = self._state.caches.of(job.uid)
-            own = {pod.uid: found[pod.uid] for pod in pods if pod.uid in found}
+            own = {pod.uid: latest[pod.uid][1] for pod in pods if pod.uid in latest}
             if own != cache.start_troubles:
                 cache.start_troubles = own
                 self._queue.add(job.key)
 
 
-class _Troubles:
-    """The latest trouble of each of some pods."""
-
-    def __init__(self, pods: set[str], *, since: datetime) -> None:
-        self._pods = pods
-        self._since = since
-        self._latest: dict[str, tuple[datetime, Blocker]] = {}
-
-    def add(self, events: Iterable[bytes]) -> None:
-        """Look through some more events."""
-        for item in events:
-            try:
-                event = decode_object(item)
-            except Unreadable:
-                continue  # anybody may write events
-            trouble = start_trouble(text(event.get("reason")), text(event.get("note")))
-            uid, at = text(dig(event, "regarding", "uid")), reported_at(event)
-            if uid not in self._pods or trouble is None or at is None or at < self._since:
-                continue
-            if uid not in self._latest or self._latest[uid][0] < at:
-                self._latest[uid] = at, trouble
-
-    @property
-    def found(self) -> dict[str, Blocker]:
-        """By the pod's UID."""
-        return {uid: trouble for uid, (_, trouble) in self._latest.items()}
+def _troubles(events: Iterable[bytes]) -> Iterator[tuple[str, datetime, Blocker]]:
+    """What these events say keeps pods from starting: the UID of each pod, when that was reported, and what it is."""
+    for item in events:
+        try:
+            event = decode_object(item)
+        except Unreadable:
+            continue  # anybody may write events
+        trouble, at = start_trouble(text(event.get("reason")), text(event.get("note"))), reported_at(event)
+        if trouble is not None and at is not None:
+            yield text(dig(event, "regarding", "uid")), at, trouble
