@@ -23,7 +23,7 @@ from dtj.kube.decoding import Once, Unreadable
 from dtj.kube.errors import ApiError
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import JOBS, Gateway, Resource
-from dtj.kube.job_body import JobObject
+from dtj.kube.job_body import JobObject, read_job
 from dtj.kube.records import Key, Metadata, decode_plain, version_number
 from dtj.kube.waiting import Backoff
 
@@ -121,7 +121,7 @@ class JobFeed:
 
     def _merge(self, item: bytes, metadata: Metadata, *, listed_at: int) -> None:
         try:
-            record = JobRecord.from_json(item)
+            record = JobRecord.of(read_job(item))
         except Unreadable as error:
             self._unreadable(metadata, error)
         else:

@@ -29,7 +29,7 @@ from dtj.api.job import Job, form_of_kind
 from dtj.api.json import fields_of
 from dtj.api.names import Condition
 from dtj.kube.decoding import reader
-from dtj.kube.job_body import JobObject, read_job
+from dtj.kube.job_body import JobObject
 from dtj.kube.records import Key, version_number
 
 
@@ -66,11 +66,6 @@ class JobRecord:
     def identity(self) -> tuple[str, str]:
         """(namespace, UID): what distinguishes this job from its predecessors of the same name."""
         return self.namespace, self.uid
-
-    @classmethod
-    def from_json(cls, raw: bytes) -> JobRecord:
-        """Keep a job as the API server writes it. Raises Unreadable if it is none."""
-        return cls.of(read_job(raw))
 
     @classmethod
     def of(cls, job: JobObject) -> JobRecord:

@@ -14,12 +14,11 @@ from dtj.core.actions import CreatePod, DeleteJob, DeletePod, Kind, PatchStatus,
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.engine import progress
+from dtj.engine import feed, progress
 from dtj.engine.engine import Engine, EngineSettings
-from dtj.engine.job_store import JobRecord
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import JOBS, PODS, SERVICES, Listing, Resource
-from dtj.kube.job_body import job_from_object
+from dtj.kube.job_body import JobObject, job_from_object, read_job
 from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, virtual_time
@@ -97,13 +96,12 @@ async def test_jobs_that_did_not_change_are_not_read_again_and_a_list_gives_way_
         for number in range(500):
             harness.submit(f"job-{number}")
         reads: list[object] = []
-        read = JobRecord.from_json
 
-        def counted(raw: bytes) -> JobRecord:
+        def counted(raw: bytes) -> JobObject:
             reads.append(raw)
-            return read(raw)
+            return read_job(raw)
 
-        monkeypatch.setattr(JobRecord, "from_json", counted)
+        monkeypatch.setattr(feed, "read_job", counted)
         harness.gateway.put(JOBS, {**manifest("job-7"), "metadata": {"name": "job-7", "generation": 2}})
         turns = 0
 

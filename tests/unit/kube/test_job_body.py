@@ -29,7 +29,7 @@ def raw(body: JsonObject) -> bytes:
 
 def read(given: bytes) -> Job:
     """A job as it is planned, after its way from the API server through the store."""
-    return JobRecord.from_json(given).job()
+    return JobRecord.of(read_job(given)).job()
 
 
 def complaint(given: bytes) -> str:
