@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeAlias
 
 from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
@@ -81,10 +81,10 @@ class Creator:
         """
         created: list[str] = []
         taken: list[str] = []
-        create = partial(self._create, job, created=created, taken=taken)
+        calls = [(each.name, partial(self._create, job, each, created=created, taken=taken)) for each in wanted]
         try:
             refused = self._state.caches.of(job.uid).refused_of(_resource(wanted[0]))
-            await carry_out(wanted, create, refused=refused, answered=partial(self._advanced, job.key))
+            await carry_out(calls, refused=refused, answered=partial(self._advanced, job.key))
         except _Refused as refused:
             self.refuse(job, refused.name, refused.error)
             raise Replan from refused
@@ -247,46 +247,37 @@ def _seen(resource: Resource, body: JsonObject, form: Form = DTJ) -> Pod | Child
     return seen_gang(resource, body) or claim_from(plain_from_object(body))
 
 
-class Named(Protocol):
-    """An action on one object."""
-
-    @property
-    def name(self) -> str:
-        """The name of the object."""
-
-
-A = TypeVar("A", bound=Named)
+Call: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 MAX_IN_FLIGHT: Final = 50
 """Calls of one batch at the same time."""
 
 
 async def carry_out(
-    batch: Sequence[A],
-    call: Callable[[A], Coroutine[Any, Any, None]],
+    batch: Iterable[tuple[str, Call]],
     *,
     refused: set[str],
     refusals: int = 1,
     answered: Callable[[], None] = lambda: None,
 ) -> None:
-    """Make this ``call`` for each action of the ``batch``, by :func:`slow_start`.
+    """Make the calls of the ``batch``, each with the name of its object, by :func:`slow_start`.
 
     Those of which ``refused`` has the names come last, so that what is refused each time holds nothing else; the set
     is brought up to date.
     """
 
-    async def noted(action: A) -> None:
-        refused.add(action.name)
-        await call(action)
-        refused.discard(action.name)
+    async def noted(name: str, call: Call) -> None:
+        refused.add(name)
+        await call()
+        refused.discard(name)
 
-    refused &= {action.name for action in batch}
-    in_order = sorted(batch, key=lambda action: action.name in refused)
-    await slow_start((partial(noted, action) for action in in_order), refusals=refusals, answered=answered)
+    in_order = sorted(batch, key=lambda each: each[0] in refused)
+    refused &= {name for name, _ in in_order}
+    await slow_start((partial(noted, *each) for each in in_order), refusals=refusals, answered=answered)
 
 
 async def slow_start(
-    calls: Iterable[Callable[[], Coroutine[Any, Any, None]]],
+    calls: Iterable[Call],
     *,
     limit: int = MAX_IN_FLIGHT,
     refusals: int = 1,

@@ -195,8 +195,7 @@ class Executor:
         refused, deleted = self._state.caches.of(job.uid).refused_of(_changed(batch[0])), list[str]()
         try:
             await carry_out(
-                batch,
-                partial(self._change_one, job, deleted),
+                [(each.name, partial(self._change_one, job, deleted, each)) for each in batch],
                 refused=refused,
                 refusals=MAX_REFUSALS,
                 answered=partial(self._advanced, job.key),
