@@ -18,7 +18,7 @@ from builders import at
 from dtj.api.json import JsonObject, dig
 from dtj.kube.clock import ServerClock
 from dtj.kube.errors import ApiError
-from dtj.kube.lease import LEASES, LONGEST_DURATION, Lease, LeaseLost, LeaseSettings
+from dtj.kube.lease import DURATION, LEASES, LONGEST_DURATION, RENEW_DEADLINE, RETRY, Lease, LeaseLost
 from operator_adversaries import extremes, troubles
 from operator_adversaries.cluster import edited
 from operator_adversaries.extremes import Many, Row
@@ -29,12 +29,11 @@ from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, virtual_time
 
 NAME: Final = "dtj"
-TIMES: Final = LeaseSettings()
 LOOKS_EVERY: Final = 0.25
-LEADS_WITHIN: Final = LONGEST_DURATION + TIMES.duration + 3 * TIMES.renew_deadline
+LEADS_WITHIN: Final = LONGEST_DURATION + DURATION + 3 * RENEW_DEADLINE
 """Seconds from the last act until one operator leads, whatever the lease says."""
 
-NOTICES_WITHIN: Final = TIMES.retry + LOOKS_EVERY
+NOTICES_WITHIN: Final = RETRY + LOOKS_EVERY
 """Seconds until a holder whose lease others wrote or deleted knows it. Until then there may be two."""
 
 LONGEST_LINE: Final = 2_000
@@ -292,7 +291,7 @@ def faults_of(election: Election, seen: Seen) -> Iterator[str]:
         yield "nobody led before anything happened"
     if seen.leaders != 1:
         yield f"{seen.leaders} operators lead {LEADS_WITHIN:.0f} s after the last act"
-    notices = TIMES.renew_deadline if election.faults else NOTICES_WITHIN
+    notices = RENEW_DEADLINE if election.faults else NOTICES_WITHIN
     for moment in seen.together:
         if not any(0.0 <= moment - each <= notices for each in seen.written):
             yield f"two lead {moment - 10.0:.2f} s after the beginning of the acts"

@@ -2,12 +2,12 @@
 
 The promises, given that clocks run at the same speed, whatever they show:
 
-- Nobody takes a lease that its holder may still believe to have. The holder gives up ``renew_deadline`` seconds
-  after it began its last successful renewal; the others wait ``duration`` seconds from when they saw that renewal.
+- Nobody takes a lease that its holder may still believe to have. The holder gives up ``RENEW_DEADLINE`` seconds
+  after it began its last successful renewal; the others wait ``DURATION`` seconds from when they saw that renewal.
 - Times written by others are never compared with our clock: a record counts as renewed when it changes.
-- A holder that is killed is followed within ``duration`` plus ``retry`` seconds, one that releases within ``retry``.
+- A holder that is killed is followed within ``DURATION`` plus ``RETRY`` seconds, one that releases within ``RETRY``.
 
-What an election cannot do is stop a process that is frozen for longer than ``duration`` and wakes up as a second
+What an election cannot do is stop a process that is frozen for longer than ``DURATION`` and wakes up as a second
 leader. That is harmless here: names are the idempotency key of what is created, and deletes name a UID.
 """
 
@@ -35,6 +35,18 @@ LEASES: Final = Resource("coordination.k8s.io/v1", "Lease", "leases")
 RACES: Final = (AlreadyExists, Conflict, NotFound)
 """Somebody else was faster: no failure, look again."""
 
+DURATION: Final = 15.0
+"""Seconds for which others wait after the last renewal that they saw. The three times are those of Kubernetes' own
+components."""
+
+RENEW_DEADLINE: Final = 10.0
+"""Seconds for which the holder goes on without a successful renewal; the rest of the duration is there to stop in."""
+
+RETRY: Final = 2.0
+"""Most seconds between two attempts to take the lease, or to renew it; the least are half of it."""
+
+_PAUSE: Final = Backoff(base=RETRY, cap=RETRY)
+
 LONGEST_DURATION: Final = 300.0
 """Seconds that a lease of another holder is believed to last. Ours last for seconds; anybody who may write the lease
 could write one for decades, in which no operator would work."""
@@ -55,20 +67,6 @@ class LeaseLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseSettings:
-    """Times in seconds; the defaults are those of Kubernetes' own components."""
-
-    duration: float = 15.0
-    """How long others wait after the last renewal that they saw."""
-
-    renew_deadline: float = 10.0
-    """How long the holder goes on without a successful renewal; the rest of ``duration`` is there to stop in."""
-
-    retry: float = 2.0
-    """Longest time between two attempts to take the lease, or to renew it; the shortest is half of it."""
-
-
-@dataclass(frozen=True, slots=True)
 class _ObservedLease:
     """A record of another holder, and when we first saw it as it is (the loop's time)."""
 
@@ -86,7 +84,6 @@ class Lease:
         namespace: str,
         name: str,
         identity: str,
-        settings: LeaseSettings | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         throttled: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -95,9 +92,7 @@ class Lease:
         self._namespace = namespace
         self._name = name
         self._identity = identity
-        self._settings = settings or LeaseSettings()
         self._now = now
-        self._pause = Backoff(base=self._settings.retry, cap=self._settings.retry)
         self._observed: _ObservedLease | None = None
         self._renewed_at = 0.0
         self._complaint = ""
@@ -120,13 +115,13 @@ class Lease:
         """Renew the lease until cancelled. Raises LeaseLost if another has it, or it cannot be renewed in time."""
         while True:
             try:
-                async with asyncio.timeout_at(self._renewed_at + self._settings.renew_deadline):
+                async with asyncio.timeout_at(self._renewed_at + RENEW_DEADLINE):
                     await self._renew()
             except TimeoutError as error:
                 self.holder = ""
                 why = self._complaint or "the process was held up"
-                seconds = self._settings.renew_deadline
-                raise LeaseLost(f"lease {self._title} was not renewed for {seconds:g} s: {why}") from error
+                words = f"lease {self._title} was not renewed for {RENEW_DEADLINE:g} s: {why}"
+                raise LeaseLost(words) from error
 
     async def release(self) -> None:
         """Give the lease up if it is ours, so that another need not wait. Call it when nothing works any more.
@@ -149,7 +144,7 @@ class Lease:
     async def _renew(self) -> None:
         """Wait until it is time, and renew, as often as it takes."""
         while True:
-            await asyncio.sleep(self._pause.delay(1))
+            await asyncio.sleep(_PAUSE.delay(1))
             if await self._attempted():
                 return
             if not self.leading:
@@ -197,11 +192,11 @@ class Lease:
     def _runs_out_at(self, observed: _ObservedLease) -> float:
         """When that holder's time is over, by our clock: the holder says how long it lasts."""
         seconds = observed.spec.get("leaseDurationSeconds")
-        return observed.at + (min(seconds, LONGEST_DURATION) if isinstance(seconds, int) else self._settings.duration)
+        return observed.at + (min(seconds, LONGEST_DURATION) if isinstance(seconds, int) else DURATION)
 
     def _until_next_attempt(self) -> float:
         """Seconds to the next attempt: a usual pause, or less if the lease runs out until then."""
-        pause = self._pause.delay(1)
+        pause = _PAUSE.delay(1)
         left = 0.0 if self._observed is None else self._runs_out_at(self._observed) - loop_time()
         return left if 0.0 < left < pause else pause
 
@@ -236,7 +231,7 @@ class Lease:
         moment = micro_time(self._now())
         spec: JsonObject = {
             "holderIdentity": holder or None,
-            "leaseDurationSeconds": int(self._settings.duration),
+            "leaseDurationSeconds": int(DURATION),
             "renewTime": moment,
         }
         if holder and holder != _holder(lease):
@@ -248,7 +243,7 @@ class Lease:
 
     async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
         """``call``, with half the deadline for it: one connection that hangs must not cost the lease."""
-        seconds = self._settings.renew_deadline / 2
+        seconds = RENEW_DEADLINE / 2
         try:
             async with asyncio.timeout(seconds):
                 return await call

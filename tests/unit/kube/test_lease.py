@@ -15,13 +15,12 @@ import pytest
 from dtj.api.json import JsonObject
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import Gateway
-from dtj.kube.lease import LEASES, LONGEST_DURATION, Lease, LeaseLost, LeaseSettings
+from dtj.kube.lease import DURATION, LEASES, LONGEST_DURATION, RENEW_DEADLINE, RETRY, Lease, LeaseLost
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
 EPOCH = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-TIMES = LeaseSettings()
-TAKE_OVER = TIMES.duration + TIMES.retry
+TAKE_OVER = DURATION + RETRY
 
 
 class Line:
@@ -155,7 +154,7 @@ async def test_before_the_first_answer_nobody_is_known_to_lead(server: FakeGatew
     server.fail("get", LEASES, NO_ANSWER, times=3)
     async with election("a", server=server) as (a,):
         assert a.lease.holder is None
-        await asyncio.sleep(3 * TIMES.retry)
+        await asyncio.sleep(3 * RETRY)
         assert a.lease.holder == "a"
 
 
@@ -168,7 +167,7 @@ async def test_a_killed_leader_is_followed_within_duration_and_one_attempt(kille
         killed = loop_time()
         await asyncio.sleep(TAKE_OVER + 0.1)
         (began,) = b.led + c.led
-        assert TIMES.duration - TIMES.retry <= began - killed <= TAKE_OVER < 20.0
+        assert DURATION - RETRY <= began - killed <= TAKE_OVER < 20.0
 
 
 @virtual_time
@@ -177,8 +176,8 @@ async def test_a_leader_that_stops_is_followed_at_the_next_attempt(server: FakeG
         await asyncio.sleep(30.0)
         await a.stop()
         stopped = loop_time()
-        await asyncio.sleep(TIMES.retry)
-        assert b.led[0] - stopped <= TIMES.retry
+        await asyncio.sleep(RETRY)
+        assert b.led[0] - stopped <= RETRY
         assert spec(server)["leaseTransitions"] == 1
 
 
@@ -198,18 +197,18 @@ async def test_a_leader_that_cannot_renew_ends_before_another_may_begin() -> Non
         cut = loop_time()
         error = await a.loss()
         assert str(error) == "lease default/dtj was not renewed for 10 s: connection refused"
-        assert TIMES.renew_deadline - TIMES.retry <= loop_time() - cut <= TIMES.renew_deadline
+        assert RENEW_DEADLINE - RETRY <= loop_time() - cut <= RENEW_DEADLINE
         assert not b.leads
         await asyncio.sleep(TAKE_OVER)
         assert a.ended is not None
-        assert b.led[0] - a.ended >= TIMES.duration - TIMES.renew_deadline
+        assert b.led[0] - a.ended >= DURATION - RENEW_DEADLINE
 
 
 @virtual_time
 async def test_a_short_outage_costs_nobody_the_lease(server: FakeGateway) -> None:
     async with election("a", "b", server=server) as (a, b):
         a.line.cut = b.line.cut = True
-        await asyncio.sleep(TIMES.renew_deadline - TIMES.retry)
+        await asyncio.sleep(RENEW_DEADLINE - RETRY)
         a.line.cut = b.line.cut = False
         await asyncio.sleep(60.0)
         assert a.leads
@@ -221,7 +220,7 @@ async def test_an_api_server_that_never_answers_ends_the_leader_in_time() -> Non
     async with election("a") as (a,):
         a.line.hangs = True
         error = await a.loss()
-        assert loop_time() == pytest.approx(TIMES.renew_deadline)
+        assert loop_time() == pytest.approx(RENEW_DEADLINE)
         assert "no answer within 5 s" in str(error)
 
 
@@ -238,7 +237,7 @@ async def test_a_lease_whose_creation_lost_its_answer_is_ours_at_the_next_attemp
     server.fail("create", LEASES, NO_ANSWER, takes_effect=True)
     async with election("a", server=server) as (a,):
         assert not a.leads
-        await asyncio.sleep(TIMES.retry)
+        await asyncio.sleep(RETRY)
         assert a.leads
 
 
@@ -246,7 +245,7 @@ async def test_a_lease_whose_creation_lost_its_answer_is_ours_at_the_next_attemp
 async def test_a_deleted_lease_is_made_again_by_its_holder(server: FakeGateway) -> None:
     async with election("a", server=server) as (a,):
         server.remove(LEASES, "dtj")
-        await asyncio.sleep(TIMES.retry)
+        await asyncio.sleep(RETRY)
         assert a.leads
         assert spec(server)["holderIdentity"] == "a"
 
@@ -256,7 +255,7 @@ async def test_who_finds_another_holder_in_its_lease_stops_leading_at_once(serve
     async with election("a", server=server) as (a,):
         server.put(LEASES, {"metadata": {"name": "dtj"}, "spec": {**spec(server), "holderIdentity": "somebody"}})
         error = await a.loss()
-        assert loop_time() <= TIMES.retry
+        assert loop_time() <= RETRY
         assert str(error) == "lease default/dtj was taken by somebody"
 
 
@@ -282,7 +281,7 @@ async def test_a_lease_that_says_that_it_lasts_for_decades_is_waited_for_for_min
     async with election("a", server=server) as (a,):
         await asyncio.sleep(LONGEST_DURATION - 1.0)
         assert not a.leads
-        await asyncio.sleep(1.0 + TIMES.retry)
+        await asyncio.sleep(1.0 + RETRY)
         assert a.leads
 
 
@@ -301,7 +300,7 @@ async def test_a_holder_of_a_megabyte_is_named_in_a_short_line(caplog: pytest.Lo
     async with election("a", "b") as (a, _):
         written_by_somebody(a.server, holderIdentity="\x1b[31m" + "x" * 1_000_000)
         error = await a.loss()
-        await asyncio.sleep(TIMES.retry)
+        await asyncio.sleep(RETRY)
         assert len(str(error)) < 300
         assert sum("xxx" in record.getMessage() for record in caplog.records) == 1
         assert all(len(record.getMessage()) < 300 and "\x1b" not in record.getMessage() for record in caplog.records)
@@ -324,7 +323,7 @@ async def test_a_missing_right_is_reported_once_and_waited_for(caplog: pytest.Lo
     server = FakeGateway()
     server.fail("get", LEASES, Forbidden("leases is forbidden"), times=50)
     async with election("a", server=server) as (a,):
-        await asyncio.sleep(50 * TIMES.retry)
+        await asyncio.sleep(50 * RETRY)
         assert a.leads
         assert caplog.text.count("leases is forbidden") == 1
 
@@ -352,7 +351,7 @@ async def _storm(rng: random.Random) -> None:
         for candidate in candidates:
             candidate.line.cut = candidate.line.hangs = False
         _restart_who_ended(candidates)
-        await asyncio.sleep(TIMES.renew_deadline + TAKE_OVER)
+        await asyncio.sleep(RENEW_DEADLINE + TAKE_OVER)
         assert [c.name for c in candidates if c.leads] == [spec(server)["holderIdentity"]]
 
 
