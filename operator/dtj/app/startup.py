@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from dtj.kube.client import KubeGateway
@@ -19,17 +18,6 @@ class CredentialsRefused(Exception):
     """The API server refuses our credentials; waiting would not help."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Missing:
-    """What is not there yet. ``detail`` may change from one attempt to the next, and is no news then."""
-
-    what: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.detail}"
-
-
 async def wait_until_served(gateway: KubeGateway, resource: Resource = JOBS) -> None:
     """Return as soon as the API server serves these jobs; until then log what is missing, once.
 
@@ -40,21 +28,23 @@ async def wait_until_served(gateway: KubeGateway, resource: Resource = JOBS) -> 
         missing = await _find_missing(gateway, resource)
         if missing is None:
             break
-        if missing.what != reported:
-            log.warning("%s; waiting for it", missing)
-            reported = missing.what
+        what, detail = missing
+        if what != reported:
+            log.warning("%s: %s; waiting for it", what, detail)
+            reported = what
         await asyncio.sleep(delay)
     if reported:
         log.info("%s serves %s now", gateway.server, resource.crd)
 
 
-async def _find_missing(gateway: KubeGateway, resource: Resource) -> _Missing | None:
+async def _find_missing(gateway: KubeGateway, resource: Resource) -> tuple[str, str] | None:
+    """What is not there yet, and a detail, which may change from one attempt to the next and is no news then."""
     try:
         if (await gateway.discover([resource])).served:
             return None
     except ApiError as error:
         if error.status == HTTPStatus.UNAUTHORIZED:
             raise CredentialsRefused(f"{gateway.server} does not accept our credentials: {error.message}") from error
-        return _Missing("the API server does not answer", error.message)
+        return "the API server does not answer", error.message
     remedy = "kubectl apply -f crds/" if resource == JOBS else "run helm upgrade with tfjob.crd.enabled=true"
-    return _Missing(f"CustomResourceDefinition {resource.crd} is not installed", remedy)
+    return f"CustomResourceDefinition {resource.crd} is not installed", remedy
