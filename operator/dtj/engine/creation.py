@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, fields_of, text
-from dtj.core.actions import CheckPods, CreatePod, Creation
+from dtj.core.actions import CheckPods, Create, Creation, Delete, DeletePod, TellPod, Update
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
 from dtj.engine.expectations import Expectation, Operation
@@ -83,20 +83,20 @@ class Creator:
         taken: list[str] = []
         calls = [(each.name, partial(self._create, job, each, created=created, taken=taken)) for each in wanted]
         try:
-            refused = self._state.caches.of(job.uid).refused_of(_resource(wanted[0]))
+            refused = self._state.caches.of(job.uid).refused_of(resource_in(wanted[0]))
             await carry_out(calls, refused=refused, answered=partial(self._advanced, job.key))
         except _Refused as refused:
             self.refuse(job, refused.name, refused.error)
             raise Replan from refused
         finally:
             if created:
-                log.info("created %s", _count(created, _resource(wanted[0])), extra=about(job, action="create"))
+                log.info("created %s", _count(created, resource_in(wanted[0])), extra=about(job, action="create"))
         if taken:
             raise Replan
 
     async def create_best_effort(self, job: Job, wanted: Creation) -> None:
         """Create one object that the job can do without. Raises ApiError, AlreadyExists too."""
-        resource, body = _resource(wanted), wanted.render()
+        resource, body = resource_in(wanted), wanted.render()
         with self._state.expectations.expecting(job.identity, _creation_of(wanted)):
             await self._gateway.create(resource, namespace=job.namespace, body=body)
         log.info("created %s %s", resource.kind, wanted.name, extra=about(job, action="create"))
@@ -139,7 +139,7 @@ class Creator:
             self._advanced(job.key)
 
     async def _create(self, job: Job, wanted: Creation, *, created: list[str], taken: list[str]) -> None:
-        resource, body = _resource(wanted), wanted.render()
+        resource, body = resource_in(wanted), wanted.render()
         is_shown = resource != CONFIG_MAPS  # no informer shows those, and each name stands for one content
         expected = self._state.expectations.expecting(job.identity, _creation_of(wanted)) if is_shown else nullcontext()
         try:
@@ -158,7 +158,7 @@ class Creator:
 
     async def _check_owner(self, job: Job, wanted: Creation) -> None:
         """Raises _Refused if what has the name of our ConfigMap is not ours, or has other content."""
-        resource, body = _resource(wanted), wanted.render()
+        resource, body = resource_in(wanted), wanted.render()
         found = await self._gateway.get(resource, namespace=job.namespace, name=wanted.name)
         if job.owns(plain_from_object(found).metadata) and found.get("data") == body.get("data"):
             return
@@ -167,7 +167,7 @@ class Creator:
 
     async def _identify(self, job: Job, wanted: Creation) -> None:
         """Find out what has the name that we wanted. If it is ours, the informer shows it already, or is about to."""
-        resource, name = _resource(wanted), wanted.name
+        resource, name = resource_in(wanted), wanted.name
         body = await self._gateway.get(resource, namespace=job.namespace, name=name)
         metadata = plain_from_object(body).metadata
         labelled = job.form.selects(fields_of(dig(body, "metadata", "labels")))
@@ -202,12 +202,13 @@ class Creator:
         )
 
 
-def _resource(wanted: Creation) -> Resource:
-    return PODS if isinstance(wanted, CreatePod) else resource_of(wanted.kind)
+def resource_in(action: Creation | Delete | DeletePod | TellPod | Update) -> Resource:
+    """The resource of what an action makes, changes or deletes."""
+    return resource_of(action.kind) if isinstance(action, Create | Delete | Update) else PODS
 
 
 def _creation_of(wanted: Creation) -> Expectation:
-    return Expectation(Operation.CREATED, _resource(wanted).plural, wanted.name)
+    return Expectation(Operation.CREATED, resource_in(wanted).plural, wanted.name)
 
 
 def _as_shown(errors: Iterable[str]) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ from dtj.core.actions import (
 from dtj.core.messages import first_few
 from dtj.core.observed import ClusterQueue, DefaultQueue, GangApi
 from dtj.core.policies import kueue_priorities, tensorboard
-from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, carry_out
+from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, carry_out, resource_in
 from dtj.engine.expectations import Expectation, Operation, told
 from dtj.engine.gang_informers import Gangs
 from dtj.engine.job_store import JobRecord
@@ -178,7 +178,7 @@ class Executor:
             try:
                 await self._change(job, batch)
             except ApiError as error:
-                resource = _changed(batch[0])
+                resource = resource_in(batch[0])
                 names = sorted(self._state.caches.of(job.uid).refused_of(resource))
                 running.refused[error] = f"{resource.kind} {first_few(names)}"
                 if not all(self._can_wait(job, each) for each in batch):
@@ -192,7 +192,7 @@ class Executor:
     async def _change(self, job: Job, batch: Sequence[Change]) -> None:
         """Change or delete objects of one kind. What the API server refuses to do with one of them stops no other: all
         are tried, unless too many fail in a row. Raises the first error then."""
-        refused, deleted = self._state.caches.of(job.uid).refused_of(_changed(batch[0])), list[str]()
+        refused, deleted = self._state.caches.of(job.uid).refused_of(resource_in(batch[0])), list[str]()
         try:
             await carry_out(
                 [(each.name, partial(self._change_one, job, deleted, each)) for each in batch],
@@ -461,11 +461,6 @@ class Executor:
 def _kind(action: Action) -> object:
     """What neighbours in a plan have in common that are carried out together: the others have an order."""
     return type(action), action.kind if isinstance(action, Create | Update | Delete) else None
-
-
-def _changed(change: Change) -> Resource:
-    """The kind of what is changed or deleted."""
-    return resource_of(change.kind) if isinstance(change, Delete | Update) else PODS
 
 
 def _told(field: JsonValue) -> set[tuple[str, ...]]:
