@@ -19,7 +19,7 @@ from .errors import CORRUPT_VARIABLE, LauncherError, NotStarted, Unavailable, Us
 from .nccl_log import NcclLog
 from .options import Options
 from .out_of_memory import out_of_memory_kills
-from .output import TerminationMessage, configure_logs, write
+from .output import TerminationMessage, configure_logs, flush, write
 from .progress import Phase, ProgressStore
 from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
 from .restart_in_place import ExitRecord, Policy
@@ -407,6 +407,5 @@ def _pass_on(line: bytes) -> None:
 
 def _leave(code: int) -> NoReturn:
     """At once: what was imported may have threads, and has nothing to clean up."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     os._exit(code)

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from .errors import NOT_EXECUTABLE, NOT_FOUND
+from .output import flush
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +116,7 @@ def fork(
         close: descriptors that are the launcher's alone.
     """
     parent = os.getpid()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     with _no_signals():
         child = os.fork()
         if child == 0:
@@ -165,8 +165,7 @@ def leave_as(call: Callable[[], object]) -> NoReturn:
     threading._shutdown()  # type: ignore[attr-defined]
     with suppress(Exception):
         atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+    flush()
     os._exit(code & 0xFF)
 
 

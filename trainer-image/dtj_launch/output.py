@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import select
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -30,6 +31,16 @@ def write(sink: int, text: bytes) -> None:
             select.select([], [sink], [])
         except OSError:
             return
+
+
+def flush() -> None:
+    """Writes what Python holds back of standard output and standard error, before a process ends or forks.
+
+    On a full disk, without a reader, or with an object of a script's in their place, it goes on without.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # whatever a script has put there may raise anything
+            stream.flush()
 
 
 def configure_logs(options: LogOptions, environ: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ from dtj_launch.options import read
 from dtj_launch.out_of_memory import out_of_memory_kills
 from dtj_launch.restart_in_place import ExitRecord, Policy
 from dtj_launch.topology import RestartRole, topology_of
-from support.launched import MEMBER, SOURCE, Launch, cluster_of
+from support.launched import LAUNCHER, MEMBER, SOURCE, Launch, Launched, cluster_of
 from support.waiting import eventually_true
 
 LOST = ExitRecord(code=75, seconds=1, step=None, at_gate=False, termination_requested=False, out_of_memory=False)
@@ -282,6 +282,17 @@ def test_what_is_preloaded_is_imported_once_for_all_starts(launch: Launch, tmp_p
     member.wait_for("forked", times=3)
     member.send(signal.SIGQUIT)
     member.wait_for('File ".*program.py", line 6')
+
+
+def test_what_a_preloaded_module_prints_to_a_full_disk_changes_no_exit_code(tmp_path: Path) -> None:
+    full = f"import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1); os.execv({LAUNCHER[0]!r}, sys.argv[1:])"
+    (tmp_path / "heavy.py").write_text("print('lost')")
+    (tmp_path / "program.py").write_text("raise SystemExit(3)")
+    options = ("--own-gate", "--preload=heavy", "--module=program", "--")
+    launcher = (sys.executable, "-c", full, *LAUNCHER)
+    environ = {"TF_CONFIG": cluster_of(2)[0], "PYTHONUNBUFFERED": ""}
+    member = Launched(tmp_path, "member", options, launcher=launcher, **environ)
+    assert (member.wait(), member.output) == (3, "")
 
 
 def test_a_preloaded_program_that_leaves_an_idle_thread_pool_ends_as_a_python_of_its_own_does(

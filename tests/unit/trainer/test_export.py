@@ -228,6 +228,13 @@ def test_the_converters_own_command_line_is_checked(
     assert capsys.readouterr().out == printed + "\n"
 
 
+def test_its_exit_code_is_kept_where_its_words_find_no_room() -> None:
+    command, environ = [sys.executable, "-m", "dtj_trainer.export"], {**os.environ, "PYTHONUNBUFFERED": ""}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=SOURCE, env=environ, stdout=full, check=False)
+    assert done.returncode == 2
+
+
 def test_a_missing_converter_is_named_by_the_command_line_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

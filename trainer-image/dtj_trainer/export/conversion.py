@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dtj_trainer.config.outputs import CONVERSIONS
 from dtj_trainer.errors import TrainerError
+from dtj_trainer.process.ending import leave
 
 LIMIT_SECONDS = 1800.0
 """How long a conversion may take."""
@@ -120,10 +121,7 @@ def run() -> None:
     if sys.platform == "linux":
         # A trainer that is asked to stop leaves at once; nothing of it may stay behind.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # TensorFlow's tear-down takes seconds
+    leave(main(sys.argv[1:]))
 
 
 def _discard(path: Path) -> None:

@@ -7,14 +7,13 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
 from dtj_launch.child import leave_as
-from dtj_launch.output import MESSAGE_BYTES, as_message
+from dtj_launch.output import MESSAGE_BYTES, as_message, flush
 from dtj_trainer.errors import ExitCode, TrainerError
 from dtj_trainer.process import logs
 
@@ -104,10 +103,7 @@ def _place_in(frames: traceback.StackSummary) -> tuple[str, int] | None:
 
 def leave(code: int) -> NoReturn:
     """Ends the process now: TensorFlow's own tear-down takes 1 to 15 seconds and has nothing left to do."""
-    for stream in (sys.stdout, sys.stderr):
-        # A full disk, a reader that is gone, or what a script has put in its place: the exit code counts all the same.
-        with suppress(Exception):
-            stream.flush()
+    flush()
     os._exit(code)
 
 
