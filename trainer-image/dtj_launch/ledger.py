@@ -36,8 +36,6 @@ class Doing(Enum):
     """Until its first step is done."""
     TRAINING = "training"
     """It takes steps; with what comes between them and is none of the others, such as to show the progress."""
-    INPUT = "input"
-    """Its steps wait for data."""
     CHECKPOINTING = "checkpointing"
     """It waits for a checkpoint: the values are looked at and read, or the one before is still being written."""
     VALIDATING = "validating"
