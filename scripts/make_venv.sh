@@ -10,14 +10,15 @@ stamp=$directory/.lock-sha256
 wanted=$(cat "$0" "$@" | sha256sum | cut -d' ' -f1)
 [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
 
-# A Python of 3.11 or newer: the newest that is installed, or Debian's. Where an environment is active, the Python that
-# it was made from: it may be the environment that is replaced here.
+# A Python of 3.11 to 3.13, for which TensorFlow is built: the one of PYTHON, else python3, else the newest that is
+# installed. Where an environment is active, the Python that it was made from: it may be the environment that is
+# replaced here.
 find_python() {
-    for name in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
+    for name in ${PYTHON:-} python3 python3.13 python3.12 python3.11; do
         "$name" - <<'END' 2>/dev/null && return
 import sys
 
-if sys.version_info < (3, 11):
+if not (3, 11) <= sys.version_info[:2] <= (3, 13):
     sys.exit(1)
 if sys.prefix == sys.base_prefix:
     print(sys.executable)
@@ -50,8 +51,12 @@ install_debian_packages() {
     fi
 }
 
-python=$(find_python) || { install_debian_packages python3 python3-venv; python=$(find_python); } || {
-    echo "error: Python 3.11 or newer is needed; found $(python3 --version 2>&1 || echo none). Set PYTHON=/path/to/python" >&2
+if ! python=$(find_python) && ! command -v python3 >/dev/null; then
+    install_debian_packages python3 python3-venv
+    python=$(find_python) || true
+fi
+[ -n "$python" ] || {
+    echo "error: Python 3.11 to 3.13 is needed, for which TensorFlow is built; found $(python3 --version 2>&1 || echo none). Set PYTHON=/path/to/python" >&2
     exit 1
 }
 "$python" -c 'import ensurepip, venv' 2>/dev/null || install_debian_packages python3-venv

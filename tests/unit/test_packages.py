@@ -25,6 +25,44 @@ def project(name: str) -> dict[str, Any]:
     return table
 
 
+PLAYED = """#!/bin/bash
+case $1 in
+-) exec {python} -c 'import sys
+sys.version_info, sys.prefix, sys.executable = (3, {minor}, 0), sys.base_prefix, "{itself}"
+exec(sys.stdin.read())' ;;
+--version) echo Python 3.{minor}.0 ;;
+-m) mkdir -p "$3/bin" && printf '#!/bin/sh\n' >"$3/bin/pip" && chmod +x "$3/bin/pip" ;;
+esac
+"""
+
+
+def set_up(folder: Path, **minors: int) -> subprocess.CompletedProcess[str]:
+    """What `make setup` does for an environment without packages, where these commands are such Pythons."""
+    for number, minor in minors.items():
+        name = number.replace("_", ".")
+        (folder / name).write_text(PLAYED.format(python=sys.executable, minor=minor, itself=folder / name))
+        (folder / name).chmod(0o755)
+    (folder / "lock").touch()
+    return subprocess.run(
+        [ROOT / "scripts" / "make_venv.sh", folder / "venv", "an environment", folder / "lock"],
+        env={"PATH": f"{folder}:{os.environ['PATH']}"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_an_environment_gets_a_python_that_tensorflow_is_built_for_or_one_line(tmp_path: Path) -> None:
+    done = set_up(tmp_path, python3=14, python3_13=13)
+    assert done.stdout == f"setting up an environment in {tmp_path}/venv (Python 3.13.0)\n", done.stderr
+    done = set_up(tmp_path, **{f"python3{minor}": 14 for minor in ("", "_11", "_12", "_13")})
+    assert done.returncode == 0, "it is there"
+    (tmp_path / "lock").write_text("# another one")
+    done = set_up(tmp_path, **{f"python3{minor}": 14 for minor in ("", "_11", "_12", "_13")})
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: Python 3.11 to 3.13 is needed, for which TensorFlow is built; found Python 3.14.0. "
+        "Set PYTHON=/path/to/python\n",
+    )
+
+
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_distribution_has_its_name_and_the_licence_of_the_project(name: str) -> None:
     assert project(name)["name"] == name
