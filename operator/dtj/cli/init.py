@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -105,11 +106,17 @@ def init(directory: Path, strategy: Strategy, workers: int | None, style: Style,
             say(f"{path}: already exists: use --force to overwrite it, or name another directory", err=True)
         return Exit.USAGE
     files = {MANIFEST: _manifest(job_name, strategy, style, workers), SCRIPT: _script(style, strategy)}
+    drafts = {directory / file: directory / f".{file}.new" for file in files}
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for file, content in files.items():
-            (directory / file).write_text(content, encoding="utf-8")
+        for path, draft in drafts.items():
+            draft.write_text(files[path.name], encoding="utf-8")
+        for path, draft in drafts.items():
+            draft.replace(path)
     except OSError as error:
+        for draft in drafts.values():
+            with suppress(OSError):
+                draft.unlink()
         say(f"{error.filename or directory}: cannot be written: {error.strerror}", err=True)
         return Exit.USAGE
     _say_next(directory, workers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,25 @@ def test_what_cannot_work_is_one_line_and_nothing_is_written(
 ) -> None:
     assert dtj("init", tmp_path / "new", *options).complaint.startswith(words)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["new", "overwritten"])
+def test_on_a_full_disk_files_stay_as_they_are(
+    tmp_path: Path, dtj: Dtj, monkeypatch: pytest.MonkeyPatch, force: tuple[str, ...]
+) -> None:
+    if force:
+        (tmp_path / "train.py").write_text("mine")
+
+    def write_part(path: Path, text: str, **_: object) -> None:
+        path.write_bytes(text[:10].encode())
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    before = {path: path.read_text() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(Path, "write_text", write_part)
+    assert dtj("init", tmp_path, "--name", "a", *force).complaint.endswith(
+        "cannot be written: No space left on device\n"
+    )
+    assert {path: path.read_text() for path in tmp_path.iterdir()} == before
 
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, dtj: Dtj) -> None:
