@@ -75,6 +75,17 @@ def test_a_directory_that_others_may_write_to_is_refused_in_one_line_with_the_re
         use()
 
 
+def test_a_file_system_without_a_place_for_temporary_files_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc", "/none"])
+    with pytest.raises(UsageError) as refusal:
+        parse(["--epochs=1"], {})
+    assert str(refusal.value) == (
+        "temporary files: No usable temporary directory found in ['/proc', '/none']; mount a volume at /tmp, such as "
+        "an emptyDir, or set TMPDIR to a directory that can be written and has room"
+    )
+
+
 def test_a_directory_that_an_option_names_may_be_shared(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     parse([f"--store-cache={tmp_path}"], {}).store.prepare_cache()

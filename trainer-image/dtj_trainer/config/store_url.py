@@ -112,5 +112,17 @@ class StorePolicy:
 
 
 def default_cache() -> Path:
-    """Where local copies are if no option names a directory."""
-    return Path(tempfile.gettempdir()) / f"dtj-store-{os.getuid()}"
+    """Where local copies are if no option names a directory.
+
+    Raises:
+        UsageError: nothing can be written where temporary files are.
+    """
+    try:
+        return Path(tempfile.gettempdir()) / f"dtj-store-{os.getuid()}"
+    except FileNotFoundError as error:
+        # TensorFlow needs it as well: AutoGraph writes there what it makes of functions.
+        raise UsageError(
+            f"temporary files: {error.strerror}; mount a volume at /tmp, such as an emptyDir, or set TMPDIR to a "
+            "directory that can be written and has room",
+            restart_may_help=True,
+        ) from None
