@@ -122,6 +122,13 @@ def test_an_object_whose_name_could_be_a_pattern_is_that_object_while_it_is_ther
     assert read("x[1].csv") == "x1.csv"
 
 
+def test_each_piece_of_an_object_that_is_copied_is_progress(bucket: Bucket, store: Store, tmp_path: Path) -> None:
+    store.contents.write("run/data/a.csv", bytes(20 * 2**20))
+    policy, pieces = StorePolicy(cache=tmp_path, retry_seconds=5), []
+    data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=policy, moved=lambda: pieces.append(1))
+    assert len(pieces) == 3
+
+
 def test_objects_that_stand_for_empty_folders_are_no_data(bucket: Bucket, store: Store, tmp_path: Path) -> None:
     policy = StorePolicy(cache=tmp_path, retry_seconds=2)
     for key in ("run/data/", "run/data/cat/"):
@@ -163,7 +170,7 @@ def test_data_that_are_replaced_while_they_are_read_are_no_copy_of_both_versions
     old, new = (letter * (20 * 2**20) for letter in (b"a", b"b"))
     store.contents.write("data/a.csv", old)
     store.proxy.after_reading("data/a.csv", lambda: store.contents.write("data/a.csv", new))
-    policy = StorePolicy(cache=tmp_path, retry_seconds=1)
+    policy = StorePolicy(cache=tmp_path, retry_seconds=30)
     with pytest.raises(StoreFailed, match=r"data/a\.csv changed while it was read; start the job again"):
         data_cache.fetch(store.url("data"), option="--data-dir", store=policy)
     path = Path(data_cache.fetch(store.url("data"), option="--data-dir", store=policy)) / "a.csv"

@@ -11,8 +11,11 @@ import tensorflow as tf
 from PIL import Image
 
 from dtj_trainer.data.full_batches import FullBatches
+from dtj_trainer.data.open_files import open_files
 from dtj_trainer.data.worker_shards import Share
-from trainer.data_files import FORMATS, example, numbers_of, opened, picture, taken, write
+from dtj_trainer.distribution.stall_watch import data_watch
+from dtj_trainer.process.watchdog import Watchdog
+from trainer.data_files import FORMATS, configured, example, numbers_of, opened, picture, taken, write
 
 SOURCES = [*((form, "none") for form in FORMATS), ("csv", "memory"), ("images", "memory")]
 
@@ -165,6 +168,17 @@ def test_pictures_are_decoded_from_files_and_from_tfrecords(tmp_path: Path, kind
     assert source.input_spec.shape.as_list() == [None, 4, 6, 3]
     ((number, label), *_), *_ = taken(source.batches(batch=4, seed=0), 1)
     assert source.classes[label] == str(number % 2)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_data_that_take_long_to_read_are_no_stall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    config = configured(write(tmp_path / "data", form), "--cache=memory")
+    fed: list[Watchdog] = []
+    monkeypatch.setattr(Watchdog, "feed", lambda watchdog: fed.append(watchdog))
+    with data_watch(config):
+        begun = len(fed)
+        open_files(config, numbers=False)
+    assert len(fed) > begun
 
 
 def test_what_was_seen_in_the_files_is_remembered_until_they_change(tmp_path: Path) -> None:

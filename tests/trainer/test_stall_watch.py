@@ -235,7 +235,7 @@ def test_data_that_are_never_ready_on_one_task_end_the_job(folder: Path, strateg
             assert job["worker-0"].wait() == 75
             assert "worker 1 not reachable" in job["worker-0"].last_words
     doing = "is in data() of --data=mine:data"
-    assert job[late].last_words == f"the data are not ready after 20 s (--stall-timeout): {doing}"
+    assert job[late].last_words == f"the data are not ready after 20 s without progress (--stall-timeout): {doing}"
 
 
 def test_who_is_late_is_who_does_not_answer_then_who_has_fewer_batches_then_who_has_not_begun() -> None:

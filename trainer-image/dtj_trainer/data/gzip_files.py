@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.errors import UsageError
+from dtj_trainer.process.watchdog import moved
 
 ENDING = ".gz"
 """In small letters; names may have others."""
@@ -48,6 +49,7 @@ def _is_cut_off(path: str) -> bool:
     stream = None
     with tf.io.gfile.GFile(path, "rb") as file:
         while part := file.read(_AT_ONCE):
+            moved()
             while part:
                 stream = stream or zlib.decompressobj(_GZIP)
                 try:

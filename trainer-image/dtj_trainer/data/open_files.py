@@ -28,6 +28,7 @@ from dtj_trainer.data.task_inputs import check_inputs
 from dtj_trainer.datasets import Dataset, Split
 from dtj_trainer.errors import UsageError, may_pass
 from dtj_trainer.object_store import data_cache
+from dtj_trainer.process.watchdog import moved, moving
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +145,7 @@ def _brought(config: Config, where: str, option: str) -> str:
             f"{option}={without_credentials(where)}: the tf.data service cannot read s3://; mount the files in every "
             "pod, or leave the service out of the job"
         )
-    return data_cache.fetch(where, option=option, store=config.store)
+    return data_cache.fetch(where, option=option, store=config.store, moved=moved)
 
 
 def _reader(config: Config, form: str, found: FileSet, *, numbers: bool) -> Reader:
@@ -190,5 +191,5 @@ def _decoded_bytes(source: Images | RecordFiles) -> int:
 
 
 def _split(stream: Any) -> Split:
-    inputs, labels = zip(*stream.as_numpy_iterator(), strict=True)
+    inputs, labels = zip(*moving(stream.as_numpy_iterator()), strict=True)
     return Split(inputs=np.concatenate(inputs), labels=np.concatenate(labels))

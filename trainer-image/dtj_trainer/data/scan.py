@@ -22,6 +22,7 @@ from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.record_files import Survey, Take, chunks, selected
 from dtj_trainer.errors import UsageError, may_pass
 from dtj_trainer.local_files import write_atomically
+from dtj_trainer.process.watchdog import moving
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class _Tally:
         counts = [[0] * len(files.paths) for _ in range(2)]
         numbers = tf.data.Dataset.range(len(files.paths))
         parts = chunks(self._reader, files, numbers, self._look_at(share), size=_ROWS)
-        for number, training, validation, labels in parts.prefetch(tf.data.AUTOTUNE):
+        for number, training, validation, labels in moving(parts.prefetch(tf.data.AUTOTUNE)):
             counts[0][int(number)] += int(training)
             counts[1][int(number)] += int(validation)
             if not self._reader.numbers:

@@ -29,7 +29,7 @@ from dtj_trainer.distribution.collective_timing import Waiting
 from dtj_trainer.errors import PeerLost, TrainerError
 from dtj_trainer.process import user_function
 from dtj_trainer.process.ending import end_with
-from dtj_trainer.process.watchdog import Watchdog
+from dtj_trainer.process.watchdog import Watchdog, fed_by_moves
 
 ANSWER_SECONDS = 5.0
 """After so long, all tasks have seen that nothing moves."""
@@ -338,13 +338,16 @@ def limit_seconds(config: Config) -> float:
     return max(stall, config.start_timeout, DEFAULT_STALL_SECONDS if config.data.service else 0)
 
 
-def data_watch(config: Config) -> Watchdog:
-    """Watches what this task does alone: it reads its data, and tries the user's functions."""
+@contextmanager
+def data_watch(config: Config) -> Iterator[None]:
+    """Watches what this task does alone: it reads its data, as long as that takes, and tries the user's functions."""
     limit = limit_seconds(config)
 
     def end() -> None:
         doing = user_function.current()
         what = "the model is" if doing and " --model=" in doing else "the data are"
-        end_with(Stalled(f"{what} not ready after {limit:g} s (--stall-timeout){f': {doing}' if doing else ''}"))
+        waited = f"{limit:g} s without progress (--stall-timeout)"
+        end_with(Stalled(f"{what} not ready after {waited}{f': {doing}' if doing else ''}"))
 
-    return Watchdog(limit, Stalled("the data are not ready"), end=end)
+    with Watchdog(limit, Stalled("the data are not ready"), end=end) as watch, fed_by_moves(watch):
+        yield

@@ -4,7 +4,7 @@ The error is `UsageError` if the remedy is with the user, `StoreFailed` if the s
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,13 +125,23 @@ class Bucket:
                     if not left or failure.cause is not Cause.LOST_UPLOAD:
                         raise
 
-    def download(self, key: str, size: int, path: Path, *, start: int = 0, may_change: bool = False) -> None:
+    def download(
+        self,
+        key: str,
+        size: int,
+        path: Path,
+        *,
+        start: int = 0,
+        may_change: bool = False,
+        moved: Callable[[], object] = lambda: None,
+    ) -> None:
         """Reads an object into a file, piece by piece.
 
         Args:
             start: bytes that the file has already; the rest is added to it.
             may_change: whether an object that is written anew meanwhile is taken as its pieces are: it only grows, or
                 the caller has its digest.
+            moved: called after each piece.
 
         Raises:
             StoreFailed: it changed while it was read.
@@ -147,6 +157,7 @@ class Bucket:
                 if len(piece.content) != end - at or (piece.version != version and not may_change):
                     raise StoreFailed(f"{self._named}: {key} changed while it was read; start the job again")
                 file.write(piece.content)
+                moved()
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

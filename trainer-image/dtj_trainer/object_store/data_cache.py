@@ -4,7 +4,7 @@ import errno
 import fnmatch
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,13 +21,14 @@ _ODD = _DOTS | {""}
 _AT_ONCE = 8
 
 
-def fetch(text: str, *, option: str, store: StorePolicy) -> str:
+def fetch(text: str, *, option: str, store: StorePolicy, moved: Callable[[], object] = lambda: None) -> str:
     """The local path, or pattern, of the files that a URL names, which are there when this returns.
 
     A file is read again if its size or its version in the bucket has changed.
 
     Args:
         text: the URL of a folder, an object, or a pattern in its last parts.
+        moved: called after each piece of an object, by several threads.
 
     Raises:
         UsageError: nothing is there, it may not be read, or there is no room for it, or no directory of this user.
@@ -71,7 +72,7 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
         if missing := [entry for entry in entries if not _is_there(entry, copies)]:
             with draft_in(copies.parent, ".draft-") as drafts, ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
                 drafts.mkdir()
-                list(pool.map(lambda entry: _fetch(bucket, entry, copies, drafts), missing))
+                list(pool.map(lambda entry: _fetch(bucket, entry, copies, drafts, moved), missing))
         _remove_others(
             copies, {copies / entry.key for entry in entries}, root.relative_to(copies) / (pattern or "**/*")
         )
@@ -122,7 +123,7 @@ def _is_there(entry: Entry, copies: Path) -> bool:
     return _text(_note(copies, entry.key)) == _version(entry) and path.is_file() and path.stat().st_size == entry.size
 
 
-def _fetch(bucket: Bucket, entry: Entry, copies: Path, drafts: Path) -> None:
+def _fetch(bucket: Bucket, entry: Entry, copies: Path, drafts: Path, moved: Callable[[], object]) -> None:
     """Args:
     drafts: a folder of this process: others of this machine may read the same.
     """
@@ -130,7 +131,7 @@ def _fetch(bucket: Bucket, entry: Entry, copies: Path, drafts: Path) -> None:
     for folder in (path.parent, note.parent):
         folder.mkdir(parents=True, exist_ok=True)
     draft = drafts / hashlib.sha256(entry.key.encode()).hexdigest()
-    bucket.download(entry.key, entry.size, draft)
+    bucket.download(entry.key, entry.size, draft, moved=moved)
     # Stands for the version, so that what is remembered of a file by its time holds on each machine.
     time = int.from_bytes(hashlib.sha256(version.encode()).digest()[:7], "big")
     os.utime(draft, ns=(time, time))

@@ -11,15 +11,16 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from dtj_launch.deadline import VARIABLE
 from dtj_trainer.errors import ExitCode, TrainerError
 from dtj_trainer.process.ending import end_with
 
+T = TypeVar("T")
 _EXIT_AFTER = 10.0
 """A machine that stands still for a few seconds makes both ends due at once: Python, which says more, goes first."""
 _STACKS_BEFORE = 2.0
@@ -101,6 +102,32 @@ def unattended() -> Iterator[None]:
         yield
     finally:
         _deadlines.set_stop(None)
+
+
+@contextmanager
+def fed_by_moves(watchdog: Watchdog) -> Iterator[None]:
+    """Meanwhile, `moved` feeds this watchdog."""
+    _fed.append(watchdog)
+    try:
+        yield
+    finally:
+        _fed.remove(watchdog)
+
+
+def moved() -> None:
+    """A part is done of what this task does alone, and which may take hours in all, such as reading its data."""
+    for watchdog in _fed:
+        watchdog.feed()
+
+
+def moving(parts: Iterable[T]) -> Iterator[T]:
+    """The parts of such a work: see `moved`."""
+    for part in parts:
+        moved()
+        yield part
+
+
+_fed: list[Watchdog] = []
 
 
 class _Deadlines:

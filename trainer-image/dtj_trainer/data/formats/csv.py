@@ -26,6 +26,7 @@ from dtj_trainer.data.formats.reader import (
 )
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
+from dtj_trainer.process.watchdog import moving
 
 
 class CsvReader:
@@ -96,7 +97,7 @@ class CsvReader:
         heads = tf.data.Dataset.from_tensor_slices(list(paths)).interleave(
             lambda path: lines(path).take(1).map(lambda line: (path, line)), num_parallel_calls=tf.data.AUTOTUNE
         )
-        for path, line in heads.as_numpy_iterator():
+        for path, line in moving(heads.as_numpy_iterator()):
             if _names(line) != self._header:
                 raise UsageError(
                     f"{path.decode()}: its header is not that of {self._first}; "

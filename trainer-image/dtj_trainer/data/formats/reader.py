@@ -12,6 +12,7 @@ from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.gzip_files import compression
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError, may_pass
+from dtj_trainer.process.watchdog import moving
 
 
 class Reader(Protocol):
@@ -68,7 +69,7 @@ def find_fault(
     for path in files.paths:
         row, record = 0, None
         try:
-            for record in reader.records(path):
+            for record in moving(reader.records(path)):
                 row += 1
                 prepared = reader.prepare(record[tf.newaxis], tf.constant(path))
                 if tf.size(prepared):
