@@ -10,8 +10,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from dtj_trainer.data import scan
 from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.open_files import open_files
+from dtj_trainer.data.record_files import FILES_AT_ONCE, chunks
 from dtj_trainer.data.worker_shards import Share
 from dtj_trainer.distribution.stall_watch import data_watch
 from dtj_trainer.process.watchdog import Watchdog
@@ -179,6 +181,24 @@ def test_data_that_take_long_to_read_are_no_stall(tmp_path: Path, monkeypatch: p
         begun = len(fed)
         open_files(config, numbers=False)
     assert len(fed) > begun
+
+
+def test_large_records_are_looked_at_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_at(content: bytes) -> int:
+        """Bytes, of all files that are read in turn."""
+        image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
+        with tf.io.TFRecordWriter(str(tmp_path / "p.tfrecord")) as writer:
+            for number in range(20):
+                writer.write(example(number, image=image))
+        sizes: list[int] = []
+        monkeypatch.setattr(scan, "chunks", lambda *given, size: sizes.append(size) or chunks(*given, size=size))
+        opened(tmp_path / "p.tfrecord", "--columns=x")
+        (size,) = sizes
+        return FILES_AT_ONCE * size * len(content)
+
+    assert looked_at(bytes(1000)) == 16 * 1024 * 1000
+    assert 32 * 2**20 < looked_at(bytes(2**20)) <= 64 * 2**20
+    assert looked_at(bytes(5 * 2**20)) == 16 * 5 * 2**20, "one of each file"
 
 
 def test_what_was_seen_in_the_files_is_remembered_until_they_change(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.gzip_files import check_ends
 from dtj_trainer.data.held_out_examples import ValidationShare
-from dtj_trainer.data.record_files import Survey, Take, chunks, selected
+from dtj_trainer.data.record_files import FILES_AT_ONCE, Survey, Take, chunks, selected
 from dtj_trainer.errors import UsageError, may_pass
 from dtj_trainer.local_files import write_atomically
 from dtj_trainer.process.watchdog import moving
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 MAX_CLASSES = 1000
 _ROWS = 1024
+_BYTES = 64 * 2**20
+"""Of the records that are looked at at once, of all files: of pictures, these are fewer than `_ROWS` of a file."""
 _SPOKEN_OF_SECONDS = 1.0
 
 
@@ -116,13 +118,19 @@ class _Tally:
         """How many records of each file are to learn from, and how many are held out, in one go."""
         counts = [[0] * len(files.paths) for _ in range(2)]
         numbers = tf.data.Dataset.range(len(files.paths))
-        parts = chunks(self._reader, files, numbers, self._look_at(share), size=_ROWS)
+        parts = chunks(self._reader, files, numbers, self._look_at(share), size=self._rows(files))
         for number, training, validation, labels in moving(parts.prefetch(tf.data.AUTOTUNE)):
             counts[0][int(number)] += int(training)
             counts[1][int(number)] += int(validation)
             if not self._reader.numbers:
                 self._collect(labels, path=files.paths[int(number)])
         return tuple(counts[0]), tuple(counts[1])
+
+    def _rows(self, files: FileSet) -> int:
+        """How many records of a file are looked at in one go, by the size of the first ones."""
+        firsts = (self._reader.records(path).take(1).as_numpy_iterator() for path in files.paths[:FILES_AT_ONCE])
+        largest = max((len(record) for first in firsts for record in first), default=1)
+        return max(1, min(_ROWS, _BYTES // (FILES_AT_ONCE * max(1, largest))))
 
     def _look_at(self, share: ValidationShare | None) -> Take:
         kept_of = selected(self._reader, share, for_validation=True)
