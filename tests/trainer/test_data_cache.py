@@ -166,8 +166,11 @@ def test_an_object_that_is_a_folder_of_others_is_one_line(bucket: Bucket, store:
         data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=policy)
 
 
-def test_data_that_are_replaced_while_they_are_read_are_no_copy_of_both_versions(store: Store, tmp_path: Path) -> None:
-    old, new = (letter * (20 * 2**20) for letter in (b"a", b"b"))
+@pytest.mark.parametrize("size", [20, 4], ids=["as large", "smaller than what was read"])
+def test_data_that_are_replaced_while_they_are_read_are_no_copy_of_both_versions(
+    store: Store, tmp_path: Path, size: int
+) -> None:
+    old, new = b"a" * (20 * 2**20), b"b" * (size * 2**20)
     store.contents.write("data/a.csv", old)
     store.proxy.after_reading("data/a.csv", lambda: store.contents.write("data/a.csv", new))
     policy = StorePolicy(cache=tmp_path, retry_seconds=30)

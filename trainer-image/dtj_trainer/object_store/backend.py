@@ -110,6 +110,10 @@ class Part:
     """Another one each time that the object is written."""
 
 
+NOTHING = Part(b"", "")
+"""What there is behind the end of an object."""
+
+
 def files_among(entries: Sequence[Entry]) -> list[Entry]:
     """The objects that are files; what a console makes for an empty folder, an object of its name, is none."""
     folders = folders_of(entries)

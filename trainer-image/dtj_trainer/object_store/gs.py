@@ -13,6 +13,7 @@ from dtj_trainer.compat import session_of
 from dtj_trainer.config.store_url import Location
 from dtj_trainer.object_store.backend import (
     CONNECT_SECONDS,
+    NOTHING,
     PAUSES,
     PIECE,
     Cause,
@@ -117,7 +118,10 @@ class GoogleStorage:
         blob = self._bucket.blob(key)
         # As it is stored: of an object that is compressed, the listing has the compressed size.
         with self._reported():
-            content = blob.download_as_bytes(raw_download=True, **part, **self._limits)
+            try:
+                content = blob.download_as_bytes(raw_download=True, **part, **self._limits)
+            except self._errors.RequestRangeNotSatisfiable:
+                return NOTHING
         return Part(content, str(blob.generation))
 
     def _write(self, key: str, content: bytes, **conditions: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from dtj_trainer.config.store_url import Location
 from dtj_trainer.object_store.backend import (
     CONNECT_SECONDS,
+    NOTHING,
     PAUSES,
     Cause,
     Entry,
@@ -37,6 +38,7 @@ _ELSEWHERE = frozenset(
 )
 _REDIRECT = "redirect without LOCATION"
 """What the library makes of a status of 301 or 307, without the code."""
+_IS_SHORTER = "416 Range Not Satisfiable"
 _NO_CREDENTIALS = (
     "Missing AccessKeyId",
     "Missing SecretAccessKey",
@@ -99,7 +101,12 @@ class S3:
 
     def read_part(self, key: str, start: int, end: int) -> Part:
         def read() -> Part:
-            found = self._library.get(self._store, key, options={"range": (start, end)})
+            try:
+                found = self._library.get(self._store, key, options={"range": (start, end)})
+            except self._errors.GenericError as error:
+                if _IS_SHORTER not in str(error):
+                    raise
+                return NOTHING
             return Part(bytes(found.bytes()), _version(found.meta))
 
         with self._reported():
