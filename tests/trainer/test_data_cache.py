@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from glob import glob
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from dtj_trainer.config.store_url import Location, StorePolicy
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store import data_cache
+from dtj_trainer.object_store.backend import Entry
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
 from trainer.adversaries import attempts
 from trainer.cluster import SOURCE
@@ -120,6 +122,27 @@ def test_an_object_whose_name_could_be_a_pattern_is_that_object_while_it_is_ther
     assert copies == {"x[1].csv", "x1.csv"}
     bucket.delete("run/x[1].csv")
     assert read("x[1].csv") == "x1.csv"
+
+
+def test_one_object_is_found_however_many_there_are_beside_it(
+    bucket: Bucket, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, listed = StorePolicy(cache=tmp_path, retry_seconds=2), []
+    for name in ("a.csv", "a.csv.old", "b.csv"):
+        store.contents.write(f"run/{name}", name.encode())
+    by_listing = {entry.key: entry for entry in bucket.list("")}
+    list_all = Bucket.list
+
+    def counted(bucket: Bucket, prefix: str) -> Iterator[Entry]:
+        for entry in list_all(bucket, prefix):
+            listed.append(entry)
+            yield entry
+
+    monkeypatch.setattr(Bucket, "list", counted)
+    path = Path(data_cache.fetch(f"{bucket.location}/a.csv", option="--data-dir", store=policy))
+    assert (path.name, path.read_text(), listed) == ("a.csv", "a.csv", [])
+    assert bucket.find("run/a.csv") == by_listing["run/a.csv"]
+    assert bucket.find("run/a") is None
 
 
 def test_each_piece_of_an_object_that_is_copied_is_progress(bucket: Bucket, store: Store, tmp_path: Path) -> None:

@@ -72,6 +72,11 @@ class Bucket:
         with self._reported():
             yield from self._backend.list(folder + prefix)
 
+    def find(self, key: str) -> Entry | None:
+        """An object as a listing has it, without the listing of its folder; None if there is none."""
+        with self._reported():
+            return self._backend.find(key)
+
     def children(self, start: str = "") -> Iterator[str]:
         """The names of what is directly in the location's folder, those of folders with a / at their end.
 

@@ -50,7 +50,7 @@ def fetch(text: str, *, option: str, store: StorePolicy, moved: Callable[[], obj
         folder = Location(location.scheme, location.bucket, parent)
         bucket = Bucket(folder, option=option, retry_seconds=store.retry_seconds)
         pattern = name
-        entries = [entry for entry in bucket.list(name) if entry.key == location.key]
+        entries = [found] if (found := bucket.find(location.key)) else []
     if not entries:
         raise UsageError(
             f"{option}={text}: no files there; give a folder, an object, or a pattern such as "

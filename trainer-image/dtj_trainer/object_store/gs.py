@@ -77,6 +77,12 @@ class GoogleStorage:
             for blob in self._client.list_blobs(self._bucket, prefix=prefix, fields=fields, **self._limits):
                 yield Entry(blob.name, blob.size, str(blob.generation))
 
+    def find(self, key: str) -> Entry | None:
+        """See `Bucket.find`."""
+        with self._reported():
+            blob = self._bucket.get_blob(key, **self._limits)
+        return blob and Entry(blob.name, blob.size, str(blob.generation))
+
     def children(self, prefix: str) -> Iterator[str]:
         """See `Bucket.children`: keys here."""
         yield from (entry.key for entry in self.list(prefix))

@@ -77,6 +77,15 @@ class S3:
             if one["path"].startswith(prefix):
                 yield Entry(one["path"], one["size"], _version(one))
 
+    def find(self, key: str) -> Entry | None:
+        """See `Bucket.find`."""
+        with self._reported():
+            try:
+                one = self._again(lambda: self._library.head(self._store, key))
+            except FileNotFoundError:
+                return None
+        return Entry(one["path"], one["size"], _version(one))
+
     def children(self, prefix: str) -> Iterator[str]:
         """See `Bucket.children`: keys here. One name that the library does not take spoils a listing as a whole."""
         folder = prefix.rpartition("/")[0]
