@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,3 +67,24 @@ def test_what_the_launcher_imports_before_it_forks_has_the_task_and_starts_nothi
     environ = {**inherited(), "PYTHONPATH": str(SOURCE)}
     printed = subprocess.run([sys.executable, "-c", PRELOADED], env=environ, check=True, capture_output=True, text=True)
     assert printed.stdout.split() == ["True", "True"]
+
+
+CONVERTED = """
+import sys
+import tensorflow as tf
+from dtj_trainer.process.ending import leave
+def larger(values):
+    return values if tf.reduce_sum(values) > 1 else -values
+assert tf.function(larger)(tf.constant([-2.0])).numpy() == [2.0]
+assert any(name.startswith("__autograph_generated_file") for name in sys.modules)
+leave(42)
+"""
+
+
+def test_the_modules_that_it_writes_for_temporary_use_are_gone_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "converted.py").write_text(CONVERTED)
+    (tmp_path / "temporary").mkdir()
+    environ = {**inherited(), "TMPDIR": str(tmp_path / "temporary"), "PYTHONDONTWRITEBYTECODE": ""}
+    done = subprocess.run([sys.executable, tmp_path / "converted.py"], cwd=SOURCE, env=environ, check=False)
+    assert done.returncode == 42
+    assert [path for path in (tmp_path / "temporary").rglob("*") if path.is_file()] == []

@@ -7,6 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,8 @@ _MAX_LINES, _MAX_LINE = 4, 450
 """Lines from the beginning and from the end of an error, and characters of each: together below Kubernetes' limit."""
 
 _TRAINER = tuple(str(Path(__file__).parents[2] / package) + os.sep for package in ("dtj_trainer", "dtj_launch"))
-_LIBRARY = re.compile(r"^<|/(site|dist)-packages/|/lib/python\d|/__autograph_generated_file|\.pyx$")
+_GENERATED = "__autograph_generated_file"
+_LIBRARY = re.compile(rf"^<|/(site|dist)-packages/|/lib/python\d|/{_GENERATED}|\.pyx$")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _ERROR = re.compile(r"^\s+[A-Za-z_][\w.]*(Error|Exception): ")
 """The error itself, indented, in the message of an error "in user code"."""
@@ -104,7 +106,20 @@ def _place_in(frames: traceback.StackSummary) -> tuple[str, int] | None:
 def leave(code: int) -> NoReturn:
     """Ends the process now: TensorFlow's own tear-down takes 1 to 15 seconds and has nothing left to do."""
     flush()
+    _remove_generated()
     os._exit(code)
+
+
+def _remove_generated() -> None:
+    """Removes the modules that AutoGraph has written into the folder for temporary files.
+
+    At the end of a Python, which this is not, it does so itself.
+    """
+    for name, module in [*sys.modules.items()]:
+        if name.startswith(_GENERATED) and module.__file__:
+            with suppress(OSError):
+                os.unlink(module.__file__)
+                os.unlink(module.__cached__)
 
 
 def leave_report(document: Mapping[str, Any]) -> None:
