@@ -3,15 +3,14 @@
     python train.py        # here, alone
     dtj run job.yaml       # here, with as many processes as the job has workers
 
-It uses tf_keras, which is in the trainer's image; on this machine: pip install --no-deps 'tf_keras==2.21.*'. With
-`--script`, `fit` of Keras 3 works under MultiWorkerMirroredStrategy too.
+The trainer, which runs it in a job, adapts `fit` of Keras 3 to several workers: docs/scripts.md.
 """
 
 import os
 
+import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from dtj_trainer.callbacks import DTJCallback  # what `dtj run` and the job's status show; all else is yours
 
