@@ -11,7 +11,7 @@ import pytest
 from dtj_launch import progress
 from dtj_launch.progress import Meter, Phase, Progress, ProgressStore
 from dtj_trainer.periodic import ComputeTimer, Every, EverySteps
-from dtj_trainer.process.environment import cpu_limit, set_threads
+from dtj_trainer.process.environment import cpu_limit, reach_tasks_directly, set_threads
 from dtj_trainer.process.task_context import Startup
 from dtj_trainer.progress_line import progress_line, short_number, short_time
 from dtj_trainer.training.stepping import Course, steps_within
@@ -247,3 +247,24 @@ def test_the_whole_is_the_time_since_the_process_began() -> None:
     whole, part = re.findall(r"[\d.]+", startup.summary())
     assert whole == part
     assert float(whole) > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "around"),
+    [
+        ({"http_proxy": "http://proxy:3128"}, "job.team.svc"),
+        ({"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.0/8,.corp"}, "10.0.0.0/8,.corp,job.team.svc"),
+        ({"grpc_proxy": "http://proxy:3128", "no_proxy": "a", "no_grpc_proxy": "b"}, "b,job.team.svc"),
+        ({"http_proxy": "http://p:1", "TF_CONFIG": '{"cluster": {"worker": ["10.0.0.1:1", "w:1"]}}'}, "10.0.0.1,w"),
+        ({"http_proxy": "http://p:1", "TF_DATA_SERVICE_ADDRESS": "d.x:1", "TF_CONFIG": ""}, "x"),
+        ({"no_proxy": "a"}, None),
+    ],
+)
+def test_the_tasks_of_a_job_are_reached_without_the_proxy_that_other_hosts_need(
+    given: dict[str, str], around: str | None
+) -> None:
+    workers = [f"job-worker-{index}.job.team.svc:2222" for index in range(2)]
+    environ = {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}}), **given}
+    for _ in range(2):  # by the launcher, and by what it forks
+        reach_tasks_directly(environ)
+    assert environ.get("no_grpc_proxy") == around

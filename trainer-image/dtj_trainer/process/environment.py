@@ -7,8 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from dtj_launch import tf_config
+from dtj_trainer.config.data import SERVICE_ADDRESS
 
 _CGROUP = Path("/sys/fs/cgroup")
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+"""The variables by which gRPC finds one; it reads none in capitals."""
 _MAX_WAITING = 128
 """Threads, which cost memory, and of which few wait at the same time in a large cluster."""
 
@@ -26,7 +29,32 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     # A variable that is there and empty means no cluster to us; TensorFlow would stumble over it.
     if not environ.get("TF_CONFIG", "").strip():
         environ.pop("TF_CONFIG", None)
+    reach_tasks_directly(environ)
     set_threads(environ)
+
+
+def reach_tasks_directly(environ: MutableMapping[str, str]) -> None:
+    """Keeps what TensorFlow sends to the tasks of the job from a proxy for HTTP, where the environment has one.
+
+    gRPC would ask it for each task, by a name that only the cluster knows, and without end.
+    """
+    if not any(environ.get(name) for name in _PROXIES):
+        return
+    try:
+        cluster = tf_config.parse(environ).cluster
+    except tf_config.TfConfigError:
+        return  # reported when the options are read
+    hosts = [host for peers in cluster.values() for host, _ in peers]
+    hosts.append(environ.get(SERVICE_ADDRESS, "").rpartition(":")[0])
+    known = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
+    around = dict.fromkeys([*known.split(","), *map(_domain, hosts)])
+    environ["no_grpc_proxy"] = ",".join(filter(None, around))
+
+
+def _domain(host: str) -> str:
+    """What the hosts of a job have in common, of which there may be more than fit into a variable; an IP address."""
+    _, dot, domain = host.partition(".")
+    return domain if dot and not host.replace(".", "").isdecimal() else host
 
 
 def set_threads(environ: MutableMapping[str, str]) -> None:

@@ -58,6 +58,7 @@ def prepare(script: Script, environ: MutableMapping[str, str]) -> None:
     environ.update(script.environ)
     if environ.get(_LEGACY_KERAS) in ("1", "true", "True"):  # as TensorFlow reads it
         require_tf_keras(f"{_LEGACY_KERAS}={environ[_LEGACY_KERAS]} needs")
+    environment.reach_tasks_directly(environ)
     environment.set_threads(environ)
     if script.path is None:
         sys.path.insert(0, os.getcwd())
