@@ -273,6 +273,7 @@ class TestThroughTheLifeOfAJob:
         story = world(VOLCANO).settle()
         story.gang = None
         story.settle()
+        assert story.gang is not None
 
     def test_a_replica_that_comes_back_alone_joins_nobody_since_others_may_have_completed(self) -> None:
         body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
