@@ -6,23 +6,15 @@ from dataclasses import replace
 
 from builders import job
 from dtj.api.spec import Role
-from dtj.core.actions import CreatePod, DeletePod, PatchStatus, Plan, RequeueAfter, Update
+from dtj.core.actions import CreatePod, DeletePod, PatchStatus, RequeueAfter, Update
 from dtj.core.planner import plan
 from dtj.core.replicas import Replica, number_of
-from world import World, running
+from world import running
 
 PS = {"chief": 1, "worker": 1, "ps": 1}
 
 
 class TestARecordThatIsOlderThanItsPods:
-    def world(self) -> tuple[World, Plan]:
-        world = running()
-        stale = world.job
-        world.loses("worker-1")
-        world.settle_deletions()
-        assert world.job.status.attempt == 2
-        return world, plan(replace(world.observed(), job=stale), world.now)
-
     def test_touches_nothing_of_a_replica_that_came_back_alone(self) -> None:
         world = running(strategy="ParameterServer", roles=PS)
         stale = world.job
@@ -32,7 +24,10 @@ class TestARecordThatIsOlderThanItsPods:
         assert [type(action) for action in wanted] == [RequeueAfter]
 
     def test_that_does_not_come_was_lost_and_writing_a_higher_number_comes_first(self) -> None:
-        world, _ = self.world()
+        world = running()
+        world.loses("worker-1")
+        world.settle_deletions()
+        assert world.job.status.attempt == 2
         world.job = replace(world.job, status=world.job.status.model_copy(update={"attempt": 1}))
         world.advance(301)
         (first, *rest) = world.planned()
