@@ -5,10 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from datetime import timedelta
-from typing import cast
 
-from builders import job
-from dtj.api.job import Job
 from dtj.api.names import Condition, Reason
 from dtj.api.status import Progress
 from dtj.cli.status.show import status_view
@@ -16,25 +13,8 @@ from dtj.client.overview import Overview, Part
 from dtj.client.pods import JobPod, owned
 from dtj.core.observed import CreationRefusal
 from dtj.kube.records import PodRecord
-from support.elastic_world import ElasticWorld
+from support.elastic_world import ElasticWorld, elastic, trains
 from support.screens import seen
-from world import running
-
-
-def elastic(workers: int, *, least: int = 1) -> Job:
-    return job(roles={"worker": workers}, elastic={"minReplicas": least, "maxReplicas": 8})
-
-
-def trains(workers: int, *, least: int = 1, launched: bool = True) -> ElasticWorld:
-    world = cast("ElasticWorld", running(ElasticWorld(elastic(workers, least=least), launched=launched)))
-    world.settle()
-    return world
-
-
-def scale(world: ElasticWorld, workers: int) -> None:
-    wanted = elastic(workers)
-    world.job = replace(wanted, status=world.job.status, uid=world.job.uid, generation=world.job.generation + 1)
-    world.settle()
 
 
 def shown(world: ElasticWorld) -> list[str]:
@@ -63,14 +43,14 @@ def rows(world: ElasticWorld) -> dict[str, list[str]]:
 
 
 def test_a_job_whose_replicas_all_train_says_nothing_of_members() -> None:
-    lines = shown(trains(2))
+    lines = shown(trains(elastic(2)))
     assert "Members that wait" not in lines
     assert not any(line.startswith("members ") for line in lines)
 
 
 def test_a_worker_that_is_added_waits_for_its_pod_then_imports_and_then_joins() -> None:
-    world = trains(2)
-    scale(world, 3)
+    world = trains(elastic(2))
+    world.becomes(elastic(3))
     assert waiting(world) == ["worker-2 waits until its pod is ready"]
     world.block("worker-2", Reason.UNSCHEDULABLE, "0/3 nodes are available")
     assert waiting(world) == ["worker-2 waits for its pod: 0/3 nodes are available"]
@@ -84,7 +64,7 @@ def test_a_worker_that_is_added_waits_for_its_pod_then_imports_and_then_joins() 
 
 
 def test_a_lost_worker_is_waited_for_until_a_moment_that_is_named_and_then_given_up() -> None:
-    world = trains(2)
+    world = trains(elastic(2))
     lost_at = world.now
     world.loses("worker-1")
     world.finish_deletions()
@@ -101,7 +81,7 @@ def test_a_lost_worker_is_waited_for_until_a_moment_that_is_named_and_then_given
 
 
 def test_a_lost_worker_that_cannot_be_given_up_is_waited_for_and_the_reason_is_named() -> None:
-    world = trains(2, least=2)
+    world = trains(elastic(2, least=2))
     world.loses("worker-1")
     world.finish_deletions()
     world.wait(120)
@@ -111,7 +91,7 @@ def test_a_lost_worker_that_cannot_be_given_up_is_waited_for_and_the_reason_is_n
 
 
 def test_of_two_lost_workers_the_first_is_given_up_if_enough_are_left_without_it_alone() -> None:
-    world = trains(3, least=2)
+    world = trains(elastic(3, least=2))
     world.loses("worker-1")
     world.wait(10)
     world.loses("worker-2")
@@ -121,14 +101,14 @@ def test_of_two_lost_workers_the_first_is_given_up_if_enough_are_left_without_it
 
 
 def test_lost_workers_are_named_in_their_order() -> None:
-    world = trains(8)
+    world = trains(elastic(8))
     for index in range(1, 7):
         world.loses(f"worker-{index}")
     assert [line.split()[0] for line in waiting(world)] == [f"worker-{index}" for index in range(1, 7)]
 
 
 def test_the_step_is_that_of_the_first_member_if_worker_0_was_given_up() -> None:
-    world = trains(2)
+    world = trains(elastic(2))
     world.loses("worker-0")
     world.finish_deletions()
     world.wait(31)
@@ -140,8 +120,8 @@ def test_the_step_is_that_of_the_first_member_if_worker_0_was_given_up() -> None
 
 
 def test_before_the_launchers_first_answer_a_new_worker_waits_for_that() -> None:
-    world = trains(2, launched=False)
+    world = trains(elastic(2), launched=False)
     world.pods = {name: replace(pod, ip="10.0.0.1") for name, pod in world.pods.items()}
-    scale(world, 3)
+    world.becomes(elastic(3))
     assert world.is_true(Condition.PODS_READY)
     assert waiting(world) == ["worker-2 waits for the first answer of the launcher; after 60 s all start again"]
