@@ -94,13 +94,6 @@ class TestWhatIsNoStall:
 
 class TestWhatIsOne:
     @virtual_time
-    async def test_answers_that_show_the_same_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        story = Story(monkeypatch, stands)
-        await story.begin()
-        await story.operator(seconds=TIMEOUT + 3 * progress.INTERVAL)
-        assert (story.status.state, story.status.reason) == ("Failed", "Stalled")
-
-    @virtual_time
     async def test_after_a_silence_it_is_found_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A pod that was silent for long is not asked ever more rarely where a stall is to be seen."""
 
