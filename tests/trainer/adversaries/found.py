@@ -1,7 +1,4 @@
-"""The smallest of each kind of sample that ever failed, and what comes of it today.
-
-A row whose verdict is a fault says what is wrong. It fails when that is mended: then its verdict changes.
-"""
+"""The smallest of each kind of sample that ever failed, and what comes of it today."""
 
 from __future__ import annotations
 
@@ -14,11 +11,10 @@ from trainer.adversaries.sample import CALLS, MODEL, ONE, PIPELINE, SESSION, TWO
 
 @dataclass(frozen=True)
 class Row:
-    """A sample, its verdict of today, and what is wrong, if anything is."""
+    """A sample, and its verdict of today."""
 
     sample: Sample
     verdict: str
-    wrong: str = ""
 
 
 def _step(loss: str, before: str = "", returned: str = "{'loss': loss}") -> tuple[tuple[str, str], ...]:
