@@ -301,14 +301,3 @@ def faults_of(election: Election, seen: Seen) -> Iterator[str]:
             yield f"it is logged: {record.getMessage()[:300]}"
         if len(record.getMessage()) > LONGEST_LINE:
             yield f"a line of {len(record.getMessage()):,} characters: {record.getMessage()[:100]}"
-
-
-ROWS: Final = {
-    "a holder that says that it lasts for decades": Election(acts=(Taken(1.0, 2**31 - 1, 1),)),
-    "a lease that changed hands as often as it can say": Election(
-        acts=(Written(1.0, ((("spec", "leaseTransitions"), 2**31 - 1),)), Ended(2.0, 0, killed=True, back=20.0))
-    ),
-    "a holder of a megabyte": Election(acts=(Written(1.0, ((("spec", "holderIdentity"), Many("x", 1_400_000)),)),)),
-    "an answer that is no lease": Election(faults=(Fault(1.0, 5.0, status=204, body='{"items":[1]}'),)),
-}
-"""What was once found, at its smallest."""

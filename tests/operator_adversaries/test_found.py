@@ -26,12 +26,6 @@ def test_what_others_write_into_a_lease_ends_no_operator_and_makes_no_second_lea
     assert not list(leases.faults_of(election, leases.play(election))), election
 
 
-@pytest.mark.parametrize("name", leases.ROWS)
-def test_what_was_once_found_in_a_lease_does_no_harm(name: str) -> None:
-    election = leases.ROWS[name]
-    assert not list(leases.faults_of(election, leases.play(election)))
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_what_was_once_found_does_no_harm(name: str) -> None:
     verdict = judge(ROWS[name])
