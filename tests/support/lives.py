@@ -108,14 +108,12 @@ def _restarts() -> Iterator[tuple[str, JsonObject]]:
 
 def _is_suspended() -> Iterator[tuple[str, JsonObject]]:
     world = World(job()).start()
-    _set_suspend(world, suspend=True)
-    world.settle()
+    world.becomes(job(runPolicy={"suspend": True}))
     yield "it is being suspended", _body(world)
     world.finish_deletions()
     world.settle()
     yield "it is suspended", _body(world)
-    _set_suspend(world, suspend=False)
-    world.settle()
+    world.becomes(job(runPolicy={"suspend": False}))
     yield "it is resumed", _body(world)
 
 
@@ -131,8 +129,3 @@ def _is_queued() -> Iterator[tuple[str, JsonObject]]:
 def _others() -> Iterator[tuple[str, JsonObject]]:
     world = World(job(accelerator={"profile": "unheard-of"})).settle()
     yield "it is invalid", _body(world)
-
-
-def _set_suspend(world: World, *, suspend: bool) -> None:
-    wanted = job(runPolicy={"suspend": suspend})
-    world.job = replace(world.job, spec=wanted.spec, raw_spec=wanted.raw_spec, generation=world.job.generation + 1)

@@ -71,3 +71,10 @@ def cut(path: Path) -> None:
     """Takes the second half of a file away, as a full disk would."""
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
+
+
+def flip(path: Path) -> None:
+    """Flips one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)

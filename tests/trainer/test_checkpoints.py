@@ -18,7 +18,7 @@ import pytest
 from log_lines import log_lines
 from trainer.cluster import DEADLINE, Job
 from trainer.conftest import SHORT
-from trainer.outcome import cut, tensors
+from trainer.outcome import cut, flip, tensors
 
 ONE = {"worker": 1}
 STEPS = (10, 20, 30)
@@ -75,13 +75,6 @@ def index(directory: Path) -> Path:
 
 def data(directory: Path) -> Path:
     return directory / "ckpt-30.data-00000-of-00001"
-
-
-def flip(path: Path) -> None:
-    """One bit in the middle."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

@@ -16,7 +16,7 @@ from log_lines import log_lines
 from support.waiting import eventually_true
 from trainer.cluster import SOON, Job, image_entrypoint
 from trainer.conftest import SHORT
-from trainer.outcome import cut, tensors
+from trainer.outcome import cut, flip, tensors
 from trainer.test_launcher import lose_pod, start
 from trainer.test_session import EXAMPLE
 
@@ -131,20 +131,14 @@ def test_a_number_of_steps_that_is_given_is_kept_and_what_it_costs_is_said_once(
         assert "a copy in memory" not in job["worker-1"].log
 
 
-def _flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def _data(job: MemoryJob, name: str) -> Path:
     return job.memory(name) / "ckpt-40.data-00000-of-00001"
 
 
 DAMAGES: Mapping[str, tuple[Callable[[MemoryJob], object], str]] = {
-    "a byte of one copy is flipped": (lambda job: _flip(_data(job, "worker-0")), "40"),
+    "a byte of one copy is flipped": (lambda job: flip(_data(job, "worker-0")), "40"),
     "one copy is half written": (lambda job: (job.memory("worker-1") / "ckpt-40.index").unlink(), "40"),
-    "both copies are damaged": (lambda job: [_flip(_data(job, "worker-0")), cut(_data(job, "worker-1"))], "30"),
+    "both copies are damaged": (lambda job: [flip(_data(job, "worker-0")), cut(_data(job, "worker-1"))], "30"),
 }
 
 
@@ -398,7 +392,7 @@ def test_the_newest_sound_copy_is_found_and_those_that_cannot_be_read_make_room(
         saved.save(step)
     (tmp_path / ".saving-other-1").mkdir()
     (tmp_path / "ckpt-30.data-00000-of-00001").write_bytes(b"half")
-    _flip(tmp_path / "ckpt-20.data-00000-of-00001")
+    flip(tmp_path / "ckpt-20.data-00000-of-00001")
     found = Memory(tmp_path).store
     with log_lines() as printed:
         assert found.newest_sound() == 10

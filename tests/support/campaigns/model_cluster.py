@@ -151,16 +151,16 @@ class ModelCluster:
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
-    async def until(self, what: str, holds: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:
+    async def until(self, what: str, holds: Callable[[], bool]) -> None:
         """Wait for a state of the cluster itself, not of what anybody is shown of it. Raises Stuck."""
-        deadline = loop_time() + seconds
+        deadline = loop_time() + PATIENCE_SECONDS
         while not holds():
             self._changed.clear()
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._changed.wait()
             except TimeoutError as error:
-                raise Stuck(f"{what}: not after {seconds:.0f} s; {self._scene()}") from error
+                raise Stuck(f"{what}: not after {PATIENCE_SECONDS:.0f} s; {self._scene()}") from error
 
     async def runs(self, *replicas: str, name: str = "digits") -> None:
         """The job runs, with these pods."""
@@ -174,11 +174,11 @@ class ModelCluster:
 
         await self.until(f"{name} runs with {sorted(replicas)}", holds)
 
-    async def is_in(self, state: str, name: str = "digits") -> None:
-        await self.until(f"{name} is {state}", lambda: self.status(name).state == state)
+    async def is_in(self, state: str) -> None:
+        await self.until(f"the job is {state}", lambda: self.status().state == state)
 
-    async def has(self, condition: Condition, name: str = "digits") -> None:
-        await self.until(f"{name} is {condition}", lambda: self.status(name).is_true(condition))
+    async def has(self, condition: Condition) -> None:
+        await self.until(f"the job is {condition}", lambda: self.status().is_true(condition))
 
     def live_pods(self, name: str = "digits") -> set[str]:
         """The job's replicas that run and are not asked to stop; TensorBoard is none."""
@@ -191,11 +191,11 @@ class ModelCluster:
             and dig(body, "status", "phase") == "Running"
         }
 
-    async def quiet(self, *, seconds: float = 90.0) -> None:
-        """Wait until nothing but events has changed for so long."""
+    async def quiet(self) -> None:
+        """Wait until nothing but events has changed for 90 seconds."""
         while True:
             version = self.api.version
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(90.0)
             if self.api.version == version:
                 return
 
@@ -210,9 +210,9 @@ class ModelCluster:
         """The main container of this replica's pod ends."""
         self._end(f"{name}-{replica}", code, message=message)
 
-    def drain(self, replica: str, *, name: str = "digits") -> None:
+    def drain(self, replica: str) -> None:
         """The node is drained: the pod is asked to stop, with the condition that says why."""
-        pod = f"{name}-{replica}"
+        pod = f"digits-{replica}"
         body = self.api.body(PODS, pod)
         target: JsonObject = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         conditions = [*objects(dig(body, "status", "conditions")), target]
@@ -220,7 +220,7 @@ class ModelCluster:
         self.api.end(PODS, pod)
 
     def start_pod(self, pod: str) -> None:
-        if not self.starts or self._phase(pod) is not None or not self.there(PODS, pod) or self._stop_requested(pod):
+        if not self.starts or self.phase(pod) is not None or not self.there(PODS, pod) or self._stop_requested(pod):
             return
         running: JsonObject = {"name": self.form.container, "state": {"running": {"startedAt": self._node_time(pod)}}}
         status: JsonObject = {
@@ -253,7 +253,7 @@ class ModelCluster:
         return at(loop_time() + (ahead[0] if ahead else self.node_clocks.get("", 0.0)))
 
     def _stop(self, pod: str, uid: str) -> None:
-        if self._is(pod, uid) and self._phase(pod) == "Running":
+        if self._is(pod, uid) and self.phase(pod) == "Running":
             self._end(pod, self.stop_code)
         asyncio.get_running_loop().call_later(REMOVAL_SECONDS, self._remove, pod, uid)
 
@@ -264,7 +264,7 @@ class ModelCluster:
     def _is(self, pod: str, uid: str) -> bool:
         return self.there(PODS, pod) and dig(self.api.body(PODS, pod), "metadata", "uid") == uid
 
-    def _phase(self, pod: str) -> object:
+    def phase(self, pod: str) -> object:
         return dig(self.api.body(PODS, pod), "status", "phase") if self.there(PODS, pod) else None
 
     def _stop_requested(self, pod: str) -> bool:

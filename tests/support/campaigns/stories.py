@@ -133,9 +133,9 @@ async def tensorboard(cluster: ModelCluster) -> None:
     """A job with TensorBoard, which is lost once and goes some time after the end."""
     cluster.submit(checkpoint={"claimTemplate": CLAIM_TEMPLATE}, tensorBoard={"ttlSeconds": 60})
     await cluster.runs("worker-0", "worker-1")
-    await cluster.until("TensorBoard runs", lambda: _phase(cluster, "digits-tensorboard") == "Running")
+    await cluster.until("TensorBoard runs", lambda: cluster.phase("digits-tensorboard") == "Running")
     cluster.api.remove(PODS, "digits-tensorboard")
-    await cluster.until("TensorBoard runs again", lambda: _phase(cluster, "digits-tensorboard") == "Running")
+    await cluster.until("TensorBoard runs again", lambda: cluster.phase("digits-tensorboard") == "Running")
     await completes(cluster, "worker-0")
     await cluster.until("TensorBoard is gone", lambda: not cluster.there(PODS, "digits-tensorboard"))
 
@@ -433,7 +433,3 @@ async def completes(cluster: ModelCluster, replica: str) -> None:
     """This replica's success is the job's."""
     cluster.end_pod(replica, 0)
     await cluster.has(Condition.COMPLETE)
-
-
-def _phase(cluster: ModelCluster, pod: str) -> object:
-    return dig(cluster.api.body(PODS, pod), "status", "phase") if cluster.there(PODS, pod) else None

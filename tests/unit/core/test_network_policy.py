@@ -36,9 +36,7 @@ def world(*, platform: Platform = ON, **spec: object) -> World:
 
 def all_running(**spec: object) -> World:
     """A job whose replicas run, and TensorBoard where it has one."""
-    there = running(world(**spec), seconds=0)  # type: ignore[arg-type]
-    there.all_run()
-    return there
+    return running(world(**spec), seconds=0).all_run()  # type: ignore[arg-type]
 
 
 class TestWhatItLetsIn:

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
-from builders import job
+from builders import edited, job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Phase
 from world import World, running
 
 
-def set_suspend(world: World, suspend: bool) -> None:
-    wanted = job(runPolicy={"suspend": suspend})
-    world.job = replace(world.job, spec=wanted.spec, raw_spec=wanted.raw_spec, generation=world.job.generation + 1)
-
-
 def suspended() -> World:
     world = running()
-    set_suspend(world, True)
+    world.job = edited(world.job, suspend=True)
     return world.settle()
 
 
@@ -37,7 +31,7 @@ def test_a_job_that_is_created_suspended_creates_nothing_and_says_so() -> None:
 
 def test_suspending_stops_all_pods_and_the_service_and_is_recorded_first() -> None:
     world = running()
-    set_suspend(world, True)
+    world.job = edited(world.job, suspend=True)
     first = world.step()
     assert any(isinstance(action, PatchStatus) for action in first)
     assert not any(isinstance(action, DeletePod) for action in first)
@@ -59,7 +53,7 @@ def test_what_the_pods_leave_with_is_no_failure_and_no_success(code: int) -> Non
 
 def test_resuming_begins_an_attempt_and_counts_no_restart() -> None:
     world = suspended()
-    set_suspend(world, False)
+    world.job = edited(world.job, suspend=False)
     world.settle()
     assert [name for name, pod in world.pods.items() if not pod.terminating] == [
         "digits-worker-0-r1",
@@ -91,7 +85,7 @@ def test_a_job_that_was_changed_meanwhile_goes_on_as_one_that_was_created_so(cha
     elastic, checkpoint = {"maxReplicas": 4}, {"path": "gs://bucket/c"}
     changed = job(elastic=elastic, checkpoint=checkpoint, **change)  # type: ignore[arg-type]
     created, world = running(changed), running(elastic=elastic, checkpoint=checkpoint)
-    set_suspend(world, True)
+    world.job = edited(world.job, suspend=True)
     world.settle()
     world.finish_deletions()
     world.becomes(changed)
@@ -110,7 +104,7 @@ def spec_of(world: World, pod: str) -> str:
 def test_a_job_that_had_succeeded_before_is_done() -> None:
     world = running()
     world.set_pod("worker-0", Phase.SUCCEEDED)
-    set_suspend(world, True)
+    world.job = edited(world.job, suspend=True)
     world.settle()
     assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
 

@@ -27,9 +27,7 @@ def world(*, platform: Platform | None = None, checkpoint: JsonObject = CLAIM, *
 
 def all_running(**spec: object) -> World:
     """A job whose replicas run, and its TensorBoard too."""
-    there = running(world(**spec), seconds=0)  # type: ignore[arg-type]
-    there.all_run()
-    return there
+    return running(world(**spec), seconds=0).all_run()  # type: ignore[arg-type]
 
 
 class TestWhenItIsThere:
