@@ -158,12 +158,12 @@ class World:
         """What the planner wants now."""
         return plan(self.observed(), self.now)
 
-    def settle(self, *, passes: int = 20) -> Self:
+    def settle(self) -> Self:
         """Plan until there is nothing left to do; fails where that does not come."""
-        for _ in range(passes):
+        for _ in range(20):
             if all(isinstance(action, RequeueAfter) for action in self.step()):
                 return self
-        raise AssertionError(f"no steady state after {passes} passes; last plan: {self.step()}")
+        raise AssertionError(f"no steady state after 20 passes; last plan: {self.step()}")
 
     def settle_deletions(self) -> None:
         """Settle, have the pods vanish that were deleted, and settle again."""

@@ -123,14 +123,14 @@ def write_data(folder: Path) -> None:
         (folder / f"part-{part}.csv").write_text("size,colour,price\n" + "".join(rows))
 
 
-def png(colour: bytes, *, size: int = 8) -> bytes:
+def png(colour: bytes) -> bytes:
     """A square of one colour: signature, header, pixels line by line behind a zero, end (RFC 2083)."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
-    pixels = zlib.compress((b"\0" + colour * size) * size)
+    header = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
+    pixels = zlib.compress((b"\0" + colour * 8) * 8)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 

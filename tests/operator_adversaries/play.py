@@ -412,9 +412,9 @@ def _defects(harness: Harness) -> dict[str, float]:
     return {s.labels["part"]: s.value for s in samples if s.name == "dtj_defects_total" and s.value}
 
 
-def size(value: Any, seen: set[int] | None = None) -> int:
+def size(value: Any) -> int:
     """About how many bytes a value keeps in memory, without what is shared by all."""
-    seen = set() if seen is None else seen
+    seen: set[int] = set()
     total, left = 0, [value]
     while left:
         each = left.pop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,13 +13,13 @@ from operator_adversaries.sample import Sample
 _LISTS = ("raises", "acts", "answers", "faults")
 
 
-def smallest(sample: Sample, verdict: Verdict, judged: Callable[[Sample], Verdict] = judge) -> tuple[Sample, Verdict]:
+def smallest(sample: Sample, verdict: Verdict) -> tuple[Sample, Verdict]:
     """Leave out and make simple what the same kind of verdict does not need."""
     again = True
     while again:
         again = False
         for other in _simpler(sample):
-            found = judged(other)
+            found = judge(other)
             if found.kind == verdict.kind:
                 sample, verdict, again = other, found, True
                 break

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -366,10 +366,10 @@ def _status(error: ApiError) -> JsonObject:
 class MemoryGateway(KubeGateway):
     """The operator's client, on such a wire."""
 
-    def __init__(self, wire: Wire, observe: Callable[[str, Resource, int, float], None] = lambda *_: None) -> None:
+    def __init__(self, wire: Wire) -> None:
         configuration = Configuration()
         configuration.host = "http://api.example"
-        super().__init__(configuration, source=ConnectionSource(), observe=observe)
+        super().__init__(configuration, source=ConnectionSource())
         self._wire = wire
 
     def _session(self) -> Any:

@@ -85,12 +85,12 @@ class Groups:
         """One of them; None where there is none."""
         return self.world.api.find(f"{self._path}/{name}")
 
-    def await_one(self, name: str = "digits") -> JsonObject:
+    def await_one(self) -> JsonObject:
         """Wait until it is there."""
 
         def there() -> JsonObject:
-            found = self.get(name)
-            assert found is not None, f"no {self.plural} {name}"
+            found = self.get()
+            assert found is not None, f"no {self.plural} digits"
             return found
 
         return eventually(there)

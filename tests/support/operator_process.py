@@ -123,10 +123,10 @@ class OperatorProcess:
         code = self.wait()
         return code, time.monotonic() - started
 
-    def wait(self, *, seconds: float = PATIENCE_SECONDS) -> int:
+    def wait(self) -> int:
         """The exit code of a process that is about to end."""
         assert self._process is not None
-        code = self._process.wait(timeout=seconds)
+        code = self._process.wait(timeout=PATIENCE_SECONDS)
         self._process = None
         return code
 
@@ -156,12 +156,12 @@ class OperatorProcess:
 
         eventually(serves)
 
-    def await_line(self, part: str, *, times: int = 1) -> str:
-        """Wait for a log line that contains ``part``, the n-th of them; the line."""
+    def await_line(self, part: str) -> str:
+        """Wait for a log line that contains ``part``; the first of them."""
 
         def found() -> str:
             matching = [line for line in self.lines() if part in line]
-            assert len(matching) >= times, f"{times}x {part!r} is not in the log:\n" + "\n".join(self.lines())
-            return matching[times - 1]
+            assert matching, f"{part!r} is not in the log:\n" + "\n".join(self.lines())
+            return matching[0]
 
         return eventually(found)

@@ -68,14 +68,14 @@ def group_members(group: int) -> list[int]:
     return [pid for pid in pids if (known := stat(pid)) is not None and known.alive and known.group == group]
 
 
-def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Return as soon as `condition` holds; raise `StartError` naming `what` when it does not within `seconds`."""
-    limit = time.monotonic() + seconds
+def wait_until(condition: Callable[[], bool], *, what: str) -> None:
+    """Return as soon as `condition` holds; raise `StartError` naming `what` when it does not in time."""
+    limit = time.monotonic() + PATIENCE_SECONDS
     asked = time.monotonic()
     while not condition():
         now = time.monotonic()
         if now > limit:
-            raise StartError(f"waited {seconds:.0f} s in vain for {what}")
+            raise StartError(f"waited {PATIENCE_SECONDS:.0f} s in vain for {what}")
         time.sleep(pause_after(now - asked))
         asked = time.monotonic()
 
@@ -140,15 +140,16 @@ class Process:
             self._started.wait()
         self._file.unlink(missing_ok=True)
 
-    def await_ready(self, ready: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:
+    def await_ready(self, ready: Callable[[], bool]) -> None:
         """Return once `ready()`; raise `StartError` with the end of the log if it dies or takes longer."""
-        limit = time.monotonic() + seconds
+        limit = time.monotonic() + PATIENCE_SECONDS
         while not ready():
             if not self.pids:
                 raise StartError(f"{self.name} ended; its log ends with:\n{self._tail()}")
             if time.monotonic() > limit:
-                raise StartError(f"{self.name} is not ready after {seconds:.0f} s; its log ends with:\n{self._tail()}")
+                waited = f"{self.name} is not ready after {PATIENCE_SECONDS:.0f} s"
+                raise StartError(f"{waited}; its log ends with:\n{self._tail()}")
             time.sleep(0.02)
 
-    def _tail(self, lines: int = 15) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+    def _tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])

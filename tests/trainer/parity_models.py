@@ -76,11 +76,11 @@ def penalized(kind: Any, *between: Any, optimizer: Any = None, **options: Any) -
     return dense(optimizer, *between, first=first, kind=kind, **options)
 
 
-def valued(kind: Any = None, *, optimizer: Any = None, loss: Any = "mse", **options: Any) -> Any:
+def valued(kind: Any = None, *, loss: Any = "mse", **options: Any) -> Any:
     """A number for each example; in a class of the user's with penalties and BatchNormalization."""
     last = layers.Dense(1)
     if kind is None:
-        return dense(optimizer or SGD(0.05, momentum=0.9), last=last, loss=loss, **options)
+        return dense(SGD(0.05, momentum=0.9), last=last, loss=loss, **options)
     return penalized(kind, layers.BatchNormalization(), optimizer=SGD(0.05), last=last, loss=loss, **options)
 
 

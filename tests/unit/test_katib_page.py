@@ -32,15 +32,15 @@ EXPERIMENT: Any = next(
 TEMPLATE = EXPERIMENT["spec"]["trialTemplate"]
 
 
-def trial(*, name: str = "learning-rate-7b2x9k4p", value: str = "0.0173") -> JsonObject:
+def trial() -> JsonObject:
     """The job of a trial: Katib replaces the parameters in the text of the template, and gives it the trial's name."""
     text = json.dumps(TEMPLATE["trialSpec"])
     for parameter in TEMPLATE["trialParameters"]:
-        text = text.replace(f"${{trialParameters.{parameter['name']}}}", value)
+        text = text.replace(f"${{trialParameters.{parameter['name']}}}", "0.0173")
     body: JsonObject = json.loads(text)
     assert "${" not in text
     assert "metadata" not in body, "Katib refuses a name and a namespace in the template"
-    return {**body, "metadata": {"name": name, "namespace": EXPERIMENT["metadata"]["namespace"]}}
+    return {**body, "metadata": {"name": "learning-rate-7b2x9k4p", "namespace": EXPERIMENT["metadata"]["namespace"]}}
 
 
 def test_a_trial_is_a_valid_job() -> None:

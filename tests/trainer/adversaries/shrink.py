@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,16 +17,14 @@ RUNS = 40
 """Samples that are tried at most; each takes about 5 CPU seconds."""
 
 
-def smallest(
-    sample: Sample, verdict: Verdict, *, judge: Callable[[Sample], Verdict] = judge, runs: int = RUNS
-) -> tuple[Sample, Verdict]:
+def smallest(sample: Sample, verdict: Verdict) -> tuple[Sample, Verdict]:
     """A sample that no single change makes simpler without another verdict, and its verdict."""
     tried = {sample}
     while True:
         for one in _simpler(sample):
             if one in tried:
                 continue
-            if len(tried) > runs:
+            if len(tried) > RUNS:
                 return sample, verdict
             tried.add(one)
             found = judge(one)

@@ -53,12 +53,12 @@ class CommandLine(LocalCommand):
         output, errors = started.communicate(timeout=PATIENCE_SECONDS)
         return subprocess.CompletedProcess(started.args, started.returncode, output, errors)
 
-    def wait_until_up(self, replicas: int = 2) -> None:
-        """Wait until this many replicas have printed it."""
+    def wait_until_up(self) -> None:
+        """Wait until both replicas have printed it."""
 
         def up() -> None:
             logs = list(self.latest().glob("logs/worker-*.log"))
-            assert sum("up" in log.read_text() for log in logs) == replicas
+            assert sum("up" in log.read_text() for log in logs) == 2
 
         eventually(up)
 

@@ -40,10 +40,10 @@ class Cluster(FakeGateway):
         self._over: set[str] = set()
         self._news = asyncio.Event()
 
-    def start(self, replica: str, *lines: str, incarnation: int = 0) -> None:
+    def start(self, replica: str, *lines: str) -> None:
         """A pod that runs and has written these lines."""
-        self.put(PODS, pod_body(replica, incarnation=incarnation))
-        self.write(replica + (f"-r{incarnation}" if incarnation else ""), *lines)
+        self.put(PODS, pod_body(replica))
+        self.write(replica, *lines)
 
     def write(self, title: str, *lines: str) -> None:
         written = self._lines.setdefault(f"digits-{title}", [])

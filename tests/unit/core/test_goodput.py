@@ -27,14 +27,14 @@ def _spent(world: World) -> dict[str, int]:
     return {str(use): seconds for use, seconds in _ledger(world).seconds.by_use().items() if seconds}
 
 
-def _says(world: World, step: int, *, saved: int = 0, first: int = 0, repeated: int = 0, **seconds: float) -> None:
+def _says(world: World, step: int, *, saved: int = 0, first: int = 0, **seconds: float) -> None:
     """The leader answers, and the operator writes that down."""
-    steps = {"step": step, "lastCheckpointStep": saved, "firstStep": first, "repeatedSteps": repeated}
+    steps = {"step": step, "lastCheckpointStep": saved, "firstStep": first, "repeatedSteps": 0}
     leader = next(name for name, pod in world.pods.items() if "worker-0" in name and not pod.main_container_ended)
     world.hears(leader.removeprefix(f"{world.job.name}-"), phase="Training", seconds=seconds, **steps)
 
 
-def _training(*, seconds: float = 100) -> World:
+def _training() -> World:
     """A job whose leader was ready after 6 s, and began to train then."""
     world = World(job(roles={"worker": 2}))
     world.wait(30)
@@ -42,8 +42,8 @@ def _training(*, seconds: float = 100) -> World:
     world.all_run()
     world.advance(4)
     _says(world, 40, starting=6, training=4)
-    world.advance(seconds)
-    _says(world, 40 + 10 * int(seconds), saved=520, starting=6, training=4 + seconds)
+    world.advance(100)
+    _says(world, 1040, saved=520, starting=6, training=104)
     return world
 
 

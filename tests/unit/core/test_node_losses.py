@@ -24,12 +24,12 @@ ALONE: Any = {"strategy": "ParameterServer", "roles": {"chief": 1, "worker": 2, 
 WRONG: Any = {"workers": ["worker-1"], "replicas": [1], "step": 300, "variable": "dense/kernel"}
 
 
-def breaks(world: World, replica: str, node: str = "gpu-7", reason: str = "Unknown") -> None:
+def breaks(world: World, replica: str, node: str = "gpu-7") -> None:
     """The runtime of a pod's node is reset; the operator does what that asks for, and the next pods run."""
     name = max(name for name in live(world) if f"{replica}-" in f"{name}-" and not world.pods[name].failed)
     short = name.removeprefix(f"{world.job.name}-")
     world.pods[name] = replace(world.pods[name], node=node)
-    world.sees(short, Phase.FAILED, exit_code=255, reason=reason)
+    world.sees(short, Phase.FAILED, exit_code=255, reason="Unknown")
     world.finish_deletions()
     world.start()
     world.advance(120)

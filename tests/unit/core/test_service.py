@@ -40,8 +40,8 @@ def test_of_somebody_elses_service_nothing_is_changed_while_a_replica_that_lost_
 MANY = 60
 
 
-def large(workers: int = MANY, **arguments: object) -> World:
-    return running(roles={"worker": workers}, **arguments)  # type: ignore[arg-type]
+def large(**arguments: object) -> World:
+    return running(roles={"worker": MANY}, **arguments)  # type: ignore[arg-type]
 
 
 def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -> None:

@@ -22,8 +22,8 @@ from dtj_launch import tf_config
 from support.pod_environment import environment_of
 
 
-def cluster(owner: Job, platform: Platform | None = None) -> Cluster:
-    return Cluster(owner, spec_of(owner), platform or Platform())
+def cluster(owner: Job) -> Cluster:
+    return Cluster(owner, spec_of(owner), Platform())
 
 
 def pod(owner: Job, replica: Replica) -> JsonObject:

@@ -65,9 +65,9 @@ class TestAJobOfKubeflowsOperator:
         assert dig(pod, "spec", "schedulerName") == "volcano"
         assert dig(pod, "metadata", "annotations", "scheduling.k8s.io/group-name") == "mnist"
 
-    def of_theirs(self, roles: dict[str, int], *, policy: str = "OnFailure", limit: int = 3) -> World:
+    def of_theirs(self, roles: dict[str, int], *, limit: int = 3) -> World:
         """A job whose pods their kubelet restarts, some time after it was taken over."""
-        body = tfjob(roles, restarts=policy, runPolicy={"backoffLimit": limit})
+        body = tfjob(roles, restarts="OnFailure", runPolicy={"backoffLimit": limit})
         world = world_of(body).start()
         world.job = Job.from_object({**body, "status": self.status("Created", "Running")})
         world.operator_restarts()

@@ -15,8 +15,8 @@ from dtj.engine import logs
 from dtj.engine.logs import JsonFormatter, LogFormat, TextFormatter, about
 
 
-def log_record(message: str = "created 4 pods", *, name: str = "dtj.engine", **fields: object) -> logging.LogRecord:
-    record = logging.LogRecord(name, logging.INFO, __file__, 1, message, (), None)
+def log_record(message: str = "created 4 pods", **fields: object) -> logging.LogRecord:
+    record = logging.LogRecord("dtj.engine", logging.INFO, __file__, 1, message, (), None)
     if fields:
         record.__dict__.update(about(job(), **fields))
     return record

@@ -16,21 +16,22 @@ from dtj_trainer.checkpoint.interval import (
     seconds_between_saves,
 )
 
+PROCESSORS = 2
+
 
 class Training:
     """Steps and copies on a clock of its own."""
 
-    def __init__(self, *, step_seconds: float, processors: int = 2) -> None:
+    def __init__(self, *, step_seconds: float) -> None:
         self.now = 0.0
         self._step_seconds = step_seconds
-        self._processors = processors
         self._step = 0
         self._written = 0.0
-        self._cost = CostOfCopies(processors=processors, clock=lambda: self.now)
+        self._cost = CostOfCopies(processors=PROCESSORS, clock=lambda: self.now)
 
     def copy(self, *, reading: float, writing: float) -> Cost | None:
         """Ten steps, slowed down by the thread that writes the copy before, and then a copy."""
-        self.now += FIRST_STEPS * self._step_seconds + self._written / self._processors
+        self.now += FIRST_STEPS * self._step_seconds + self._written / PROCESSORS
         self._step += FIRST_STEPS
         for part in (0.25, 0.75):
             with self._cost.taking():
