@@ -135,25 +135,6 @@ def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_a_checkpoint_of_another_model_is_refused_in_one_line(folder: Path) -> None:
-    import tensorflow as tf
-
-    from dtj_trainer.checkpoint.state import State
-
-    with Job(folder) as job:
-        step, total = (tf.Variable(7, dtype=tf.int64) for _ in range(2))
-        other = State(step=step, total_steps=total, weights=[tf.Variable(tf.zeros([3, 3, 1, 16]))])
-        job.checkpoints.mkdir(parents=True, exist_ok=True)
-        other.write(other.snapshot("/device:CPU:0"), job.checkpoints / "ckpt-7", "/device:CPU:0")
-        worker = job.start()["worker-0"]
-        assert worker.wait() == 2
-    assert re.fullmatch(
-        r"checkpoint \S+/ckpt-7: \S+ has shape .* this model wants .*; give .* or an empty --checkpoint-dir",
-        worker.last_words,
-    )
-    assert "Traceback" not in worker.log
-
-
 def test_an_error_in_the_training_itself_is_a_traceback_and_one(folder: Path) -> None:
     environ = {"PYTHONPATH": f"{folder}:{PATH}"}
     job = ran(folder, arguments=["--epochs=1"], files={"sitecustomize.py": BROKEN}, code=1, environ=environ)
