@@ -1,6 +1,5 @@
 """Files of every format as a source: the order of the batches, where a run resumes, and who gets what."""
 
-import gzip
 import json
 import random
 from collections import Counter
@@ -105,14 +104,6 @@ def test_inputs_that_are_encoded_are_shared_and_resumed_like_the_others(tmp_path
     assert next(iter(encoded.validation(batch=4)))[0].dtype == tf.int32
 
 
-def test_held_out_files_of_their_own_are_not_learned_from(tmp_path: Path) -> None:
-    write(tmp_path / "learn", "csv", examples=30)
-    write(tmp_path / "judge", "csv", examples=12)
-    source = opened(tmp_path / "learn", f"--held-out={tmp_path / 'judge'}/*.csv")
-    assert (source.examples, source.validation_examples) == (30, 12)
-    assert sorted(number for batch in taken(source.validation(batch=4), 3) for number, _ in batch) == list(range(12))
-
-
 def test_files_of_one_record_each_are_held_out_as_well(tmp_path: Path) -> None:
     source = opened(write(tmp_path / "data", "tfrecord", examples=40, files=40))
     assert (source.examples, source.validation_examples) == (32, 8)
@@ -125,14 +116,6 @@ def test_columns_can_be_chosen_and_numbers_be_predicted(tmp_path: Path) -> None:
     inputs, labels = next(iter(source.batches(batch=10, seed=0)))
     assert labels.dtype == tf.float32
     assert (inputs[:, 0] == labels * 8).numpy().all()
-
-
-def test_compressed_files_are_read_by_their_names(tmp_path: Path) -> None:
-    for part in range(2):
-        with gzip.open(tmp_path / f"{part}.csv.gz", "wt") as file:
-            file.write("x,label\n" + "".join(f"{10 * part + n},{n % 2}\n" for n in range(10)))
-    source = opened(tmp_path)
-    assert source.examples + source.validation_examples == 20
 
 
 def test_lines_can_carry_their_label_before_a_tab(tmp_path: Path) -> None:
