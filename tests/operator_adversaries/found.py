@@ -6,7 +6,7 @@ from typing import Final
 
 from dtj.api import names
 from dtj.api.tfjob.form import TFJOB
-from operator_adversaries.extremes import Deep, Many, Taken, Told
+from operator_adversaries.extremes import Deep, Many, Number, Taken, Told
 from operator_adversaries.sample import ALL, Answer, Delete, Edit, Ends, Make, Raises, Sample, Submit
 from operator_adversaries.wire import Fault, Load
 
@@ -20,7 +20,7 @@ def _owner(uid: object) -> tuple[dict[str, object], ...]:
     return ({"apiVersion": "a.dev/v1", "kind": "B", "name": "x", "uid": uid, "controller": True},)
 
 
-def _world(generation: int, members: object) -> Told:
+def _world(generation: object, members: object) -> Told:
     return Told((("generation", generation), ("members", {"worker": members})))
 
 
@@ -33,11 +33,21 @@ ROWS: Final = {
     "a line of eight megabytes": Sample(
         acts=(Edit(1.0, "pods", 0, ((("status", "message"), Many("<", 1_400_000)),), 3),)
     ),
-    "an answer of 900 levels": Sample(answers=(Answer({"step": 7, "metrics": Deep(900, "[")}),)),
+    "answers of many levels": Sample(
+        answers=(
+            Answer({"step": 7, "metrics": Deep(900, "[")}),
+            Answer({"step": 7, "phase": Deep(40, "[")}),
+            Answer({"step": Deep(9_000, "[")}),
+        )
+    ),
     "last words of 900 levels": Sample(acts=(Ends(1.0, 0, 0, {"progress": {"metrics": Deep(900, "[")}}),)),
     "the world of a pod that is no replica": Sample(shape="elastic", acts=(_edit("pods", (_WORLD, "x")),)),
-    "a world of 5,000 digits": Sample(
-        shape="elastic", acts=(_edit("pods", (_WORLD, _world(1, Many("9", 5_000))), pick=1),)
+    "worlds of 5,000 digits": Sample(
+        shape="elastic",
+        acts=(
+            _edit("pods", (_WORLD, _world(1, Many("9", 5_000))), pick=1),
+            _edit("pods", (_WORLD, _world(Number("9" * 5_000), "0-1")), pick=2),
+        ),
     ),
     "a world of 28,000 ranges": Sample(
         shape="elastic", acts=(_edit("pods", (_WORLD, _world(1, Many("0-99999,", 28_000))), pick=1),)

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from builders import job, pod
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, dig, merge_patch_between
+from dtj.api.json import JsonObject, dig, fields_of, merge_patch_between
 from dtj.api.names import Label, Reason
 from dtj.core.observed import Blocker, Phase, Pod
 from dtj.engine.child_store import ChildStore
@@ -101,6 +101,29 @@ def test_when_a_pod_was_asked_to_stop_is_known_or_it_was_before_it_ended(timesta
         if isinstance(end, dict):
             end["finishedAt"] = moment("46")
     assert decoded(body).deletion_requested_at == parse_time(moment(at))
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "grace", "requested"),
+    [
+        ("2026-01-02T03:04:04Z", 2**63 - 1, "2022-11-01T17:17:24Z"),
+        ("2026-01-02T03:04:04Z", -(2**63), "2026-01-02T03:04:04Z"),
+        ("0001-01-01T00:00:00Z", 10**8, None),
+    ],
+    ids=["a grace period of 2^63 seconds", "one below 0", "a deletion in the year 1"],
+)
+def test_a_pod_with_times_that_no_clock_has_is_read(timestamp: str, grace: int, requested: str | None) -> None:
+    times: JsonObject = {"deletionTimestamp": timestamp, "deletionGracePeriodSeconds": grace}
+    metadata = fields_of(FULL["metadata"]) | {**times, "creationTimestamp": "9999-12-31T23:59:59Z"}
+    found = decoded({**FULL, "metadata": metadata})
+    assert (found.terminating, found.deletion_requested_at, found.created_at) == (True, parse_time(requested), None)
+
+
+@pytest.mark.parametrize("label", ["9" * 60, "\u0663", "\u00b2"], ids=["60 digits", "of another script", "a power"])
+def test_a_label_that_no_operator_writes_is_no_number(label: str) -> None:
+    labels = {**fields_of(dig(FULL, "metadata", "labels")), Label.INDEX: label, Label.ATTEMPT: label}
+    found = decoded({**FULL, "metadata": {**fields_of(FULL["metadata"]), "labels": labels}})
+    assert (found.index, found.attempt) == (-1, 1)
 
 
 def test_the_only_container_decides_whatever_its_name() -> None:

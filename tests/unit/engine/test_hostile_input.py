@@ -1,4 +1,7 @@
-"""What one tenant writes, or one pod answers, ends the operator for nobody else: other jobs are run as before."""
+"""What one tenant writes, or one pod answers, ends the operator for nobody else: other jobs are run as before.
+
+What of it only must do no harm is in `operator_adversaries/found.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 
 from dtj.api.form import DTJ, Form
 from dtj.api.json import JsonObject, dig, fields_of, text
-from dtj.api.names import Annotation, Label
+from dtj.api.names import Annotation
 from dtj.api.tfjob.form import TFJOB
 from dtj.engine import progress
 from dtj.engine.engine import EngineSettings
@@ -25,10 +28,6 @@ from support.virtual_time import virtual_time
 LISTS = EngineSettings(workers=2, rest=0.0, relist_every=300.0)
 
 
-def deep(levels: int) -> str:
-    return "[" * levels + "]" * levels
-
-
 async def the_others_go_on(harness: Harness, *, form: Form = DTJ) -> None:
     """A job that comes now is run as before, and no task has met an error."""
     body = tfjob({"Worker": 2}) if form is TFJOB else None
@@ -40,68 +39,14 @@ async def the_others_go_on(harness: Harness, *, form: Form = DTJ) -> None:
     assert {s.labels["part"]: s.value for s in samples if s.name == "dtj_defects_total" and s.value} == {}
 
 
-PODS_OF_OTHERS: dict[str, JsonObject] = {
-    "a grace period of 2^63 seconds": {
-        "metadata": {"deletionTimestamp": "2026-01-02T03:04:04Z", "deletionGracePeriodSeconds": 2**63 - 1}
-    },
-    "a grace period below 0": {
-        "metadata": {"deletionTimestamp": "2026-01-02T03:04:04Z", "deletionGracePeriodSeconds": -(2**63)}
-    },
-    "a deletion in the year 1": {
-        "metadata": {"deletionTimestamp": "0001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 10**8}
-    },
-    "a creation in the year 9999": {"metadata": {"creationTimestamp": "9999-12-31T23:59:59Z"}},
-    "an index of 60 digits": {"metadata": {"labels": {Label.INDEX: "9" * 60, Label.ATTEMPT: "9" * 60}}},
-    "digits of another script": {"metadata": {"labels": {Label.INDEX: "\u0663", Label.ATTEMPT: "\u00b2"}}},
-    "a world of 5,000 digits": {
-        "metadata": {"annotations": {Annotation.WORLD: '{"generation":1,"members":{"worker":"' + "9" * 5000 + '"}}'}}
-    },
-    "nothing": {"spec": {}, "status": {}},
-}
-
-
-@pytest.mark.parametrize("case", PODS_OF_OTHERS)
-@pytest.mark.parametrize("owned", [False, True])
-@virtual_time
-async def test_no_pod_that_somebody_makes_ends_the_operator(case: str, owned: bool) -> None:
-    given = PODS_OF_OTHERS[case]
-    async with harnessed() as harness:
-        put(harness, "digits", elastic={"maxReplicas": 4})
-        await play(harness, "digits")
-        body = harness.gateway.body(PODS, "digits-worker-1")
-        others: JsonObject = {"name": "bomb", "uid": "", "ownerReferences": []}
-        metadata = {
-            **fields_of(body["metadata"]),
-            **({} if owned else others),
-        }
-        for key, value in fields_of(given.get("metadata")).items():
-            metadata[key] = {**fields_of(metadata.get(key)), **value} if isinstance(value, dict) else value
-        harness.gateway.put(PODS, {**body, **given, "metadata": metadata})
-        await asyncio.sleep(120.0)
-        await the_others_go_on(harness)
-
-
-@pytest.mark.parametrize("levels", [40, 900, 990, 9_000])
-@pytest.mark.parametrize("field", ["metrics", "phase", "warning", "step", "unknown"])
-@virtual_time
-async def test_no_answer_of_a_pod_ends_the_operator(levels: int, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fetch(*_: object, **__: object) -> bytes:
-        return f'{{"step": 7, "{field}": {deep(levels)}}}'.encode()
-
-    monkeypatch.setattr(progress, "fetch", fetch)
-    async with harnessed() as harness:
-        put(harness, "digits")
-        await play(harness, "digits", seconds=120.0)
-        await the_others_go_on(harness)
-
-
 @pytest.mark.parametrize("levels", [40, 900])
 @virtual_time
 async def test_a_job_completes_whatever_its_pod_leaves_as_its_last_words(levels: int) -> None:
     async with harnessed() as harness:
         put(harness, "digits", roles={"worker": 1}, strategy="OneDevice")
         await play(harness, "digits")
-        words = f'{{"progress": {{"metrics": {deep(levels)}}}, "export": {{"path": {deep(levels)}}}}}'
+        deep = "[" * levels + "]" * levels
+        words = f'{{"progress": {{"metrics": {deep}}}, "export": {{"path": {deep}}}}}'
         end = {"exitCode": 0, "reason": "Completed", "message": words, "finishedAt": "2026-01-02T03:04:20Z"}
         ended: JsonObject = {"name": "trainer", "state": {"terminated": end}}  # type: ignore[dict-item]
         runs(harness.gateway, "digits-worker-0", phase="Succeeded", conditions=[], containerStatuses=[ended])
@@ -111,15 +56,8 @@ async def test_a_job_completes_whatever_its_pod_leaves_as_its_last_words(levels:
 
 WORLDS: dict[str, str] = {
     "no JSON": "x",
-    "a number of 5,000 digits": '{"generation":1,"members":{"worker":"' + "9" * 5000 + '"}}',
-    "a generation of 5,000 digits": '{"generation":' + "9" * 5000 + ',"members":{"worker":"0-1"}}',
-    "a range that is named 2,000 times": json.dumps(
-        {"generation": 1, "members": {"worker": ",".join(["0-99999"] * 2000)}}
-    ),
     "the last generation": json.dumps({"generation": 2**53, "members": {"worker": "0-1"}}),
     "the last generation that a pod is believed": json.dumps({"generation": 2**51, "members": {"worker": "0-1"}}),
-    "lists in lists": '{"generation":1,"members":{"worker":' + deep(900) + "}}",
-    "256 KiB": "x" * 2**18,
 }
 
 
@@ -160,27 +98,9 @@ class RawJobs(FakeGateway):
 
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> object:  # type: ignore[override]
         listing = await super().list(resource, namespace=namespace, selector=selector)
-        if resource not in (JOBS, TFJOBS):
+        if resource != JOBS:
             return listing
         return type(listing)((self.raw, *listing.items), listing.resource_version)
-
-
-@pytest.mark.parametrize("levels", [900, 2_000, 9_000])
-@virtual_time
-async def test_no_job_of_many_levels_ends_the_operator(levels: int) -> None:
-    gateway = RawJobs()
-    fields = b'{"a":' * levels + b"1" + b"}" * levels
-    gateway.raw = (
-        b'{"apiVersion":"kubeflow.org/v1","kind":"TFJob","metadata":{"name":"deep","namespace":"tenant","uid":"u",'
-        b'"resourceVersion":"5","generation":1},"spec":{"tfReplicaSpecs":{"Worker":{"template":{"spec":'
-        b'{"schedulingGroup":' + fields + b',"containers":[{"name":"tensorflow","image":"x"}]}}}}}}'
-    )
-    async with harnessed(gateway=gateway, form=TFJOB, settings=LISTS) as harness:
-        harness.engine.feed.relist_soon()
-        await asyncio.sleep(10.0)
-        (observed,) = [each for each in harness.seen if each.job.name == "deep"][:1]
-        assert observed.job.problems[0].startswith("spec: has more than 100 levels")
-        await the_others_go_on(harness, form=TFJOB)
 
 
 @virtual_time
