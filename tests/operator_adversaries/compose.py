@@ -4,7 +4,8 @@ What objects hold follows from what reads them: the fields of the operator's own
 A field that is added there is written here from then on.
 
 Not composed yet: several namespaces that are served alone, and what a real API server does by itself (defaults,
-webhooks, the garbage collector). What is written into leases is in :mod:`operator_adversaries.leases`.
+webhooks, the garbage collector). What is written into leases is in :mod:`operator_adversaries.leases`, and what becomes
+of the job itself in :mod:`operator_adversaries.lives`.
 """
 
 from __future__ import annotations

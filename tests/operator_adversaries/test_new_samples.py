@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from new_samples import first_seed, seeds
-from operator_adversaries import leases
+from operator_adversaries import leases, lives
 from operator_adversaries.campaign import samples, table
 from operator_adversaries.shrink import smallest
 
@@ -19,7 +19,7 @@ def test_what_nobody_has_seen_harms_no_other_job(
 ) -> None:
     first = first_seed()
     judged = []
-    for one in samples(seeds(first, share=9 / 20)):
+    for one in samples(seeds(first, share=7 / 20)):
         judged.append(one)
         if one.verdict.fault:
             with capsys.disabled():
@@ -41,3 +41,19 @@ def test_what_nobody_has_seen_in_a_lease_makes_no_second_leader(record_property:
         number += 1
     record_property("report", f"{number} elections from seed {first} on (DTJ_ADVERSARY_SEED)")
     assert not found, "\n".join(found)
+
+
+@pytest.mark.timeout(12 * 3600)
+def test_a_life_that_nobody_has_seen_ends_well(
+    record_property: Callable[[str, object], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, number, found = first_seed(), 0, []
+    for seed in seeds(first, share=2 / 20):
+        life = lives.compose(seed)
+        if wrong := lives.play(life):
+            found.append((life, wrong))
+            with capsys.disabled():
+                print(f"seed {seed}: {wrong}", flush=True)
+        number += 1
+    record_property("report", f"{number} lives from seed {first} on (DTJ_ADVERSARY_SEED)")
+    assert not found, f"{len(found)} of {number} lives; the smallest of the first: {lives.smallest(*found[0])}"

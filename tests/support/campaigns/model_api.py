@@ -15,13 +15,14 @@ import msgspec
 
 from builders import at
 from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
-from dtj.kube.errors import Gone
+from dtj.kube.errors import ApiError, Gone
 from dtj.kube.gateway import EVENTS, JOBS, PODS, TFJOBS, Listing, Resource, WatchEvent
 from dtj.kube.records import Key
 from support.fake_gateway import Call, EventType, FakeGateway, Line, matches
 from support.virtual_time import loop_time
 
 GRACE_SECONDS = 30
+LATENCY_SECONDS = 0.01
 
 _TIMERS_DIFFER = 0.001
 """Timers may fire by a rounding error too early."""
@@ -59,7 +60,7 @@ class ModelApi(FakeGateway):
     """See the module. ``on_line`` is called with each event of the store, as it happens."""
 
     def __init__(self) -> None:
-        super().__init__(latency=0.01)
+        super().__init__(latency=LATENCY_SECONDS)
         self.on_line: list[Callable[[Line], None]] = []
         self.effects: list[Effect] = []
         self._views: dict[str, View] = {}
@@ -80,6 +81,17 @@ class ModelApi(FakeGateway):
         """Told of the operator's n-th write before and after it takes effect; True where no answer will come."""
 
         self.on_answer: list[Callable[[], None]] = []
+        self.ahead = 0.0
+        """By how many seconds its clock is ahead of the loop's."""
+
+        self.refused: Callable[[Call], ApiError | None] = lambda call: None
+        """With what a call of the operator's is refused."""
+
+        self.admitted: Callable[[Resource, JsonObject], JsonObject] = lambda resource, body: body
+        """What webhooks make of a new object."""
+
+        self._held: dict[str, set[tuple[str, str, str]]] = {}
+        """Of the kinds on which others put finalizers, what has gone but for that: namespace, name and UID."""
 
     # -- views -------------------------------------------------------------------------------------------------
 
@@ -159,9 +171,32 @@ class ModelApi(FakeGateway):
         if not graceful or dig(body, "spec", "nodeName") is None:
             self.remove(resource, name, namespace=namespace)
         elif dig(body, "metadata", "deletionTimestamp") is None:
-            due = at(loop_time() + GRACE_SECONDS)
+            due = at(loop_time() + self.ahead + GRACE_SECONDS)
             deletion: JsonObject = {"deletionTimestamp": due, "deletionGracePeriodSeconds": GRACE_SECONDS}
             self.merge(resource, name, {"metadata": deletion}, namespace=namespace)
+
+    def remove(self, resource: Resource, name: str, *, namespace: str = "default", silently: bool = False) -> None:
+        """As there, but for what a finalizer holds: it is marked, and goes later."""
+        metadata = object_at(self.body(resource, name, namespace=namespace), "metadata")
+        if resource.plural not in self._held:
+            super().remove(resource, name, namespace=namespace, silently=silently)
+            return
+        self._held[resource.plural].add((namespace, name, text(metadata["uid"])))
+        if "finalizers" not in metadata:
+            asked = metadata.get("deletionTimestamp") or at(loop_time() + self.ahead)
+            marks: JsonObject = {"deletionTimestamp": asked, "finalizers": ["example.com/held"]}
+            self.merge(resource, name, {"metadata": marks}, namespace=namespace)
+
+    def holds(self, resource: Resource) -> Callable[[], None]:
+        """Have finalizers on all objects of a kind until what is returned is called."""
+        self._held.setdefault(resource.plural, set())
+
+        def let_go() -> None:
+            for namespace, name, uid in sorted(self._held.pop(resource.plural, ())):
+                if dig(self._of(resource).get((namespace, name)), "metadata", "uid") == uid:
+                    self.remove(resource, name, namespace=namespace)
+
+        return let_go
 
     def merge(self, resource: Resource, name: str, change: JsonObject, *, namespace: str = "default") -> JsonObject:
         """What PATCH does, for somebody else; the job's generation counts the changes of its spec."""
@@ -186,8 +221,10 @@ class ModelApi(FakeGateway):
 
     def put(self, resource: Resource, body: JsonObject) -> JsonObject:
         metadata = object_at(body, "metadata")
-        created = {"creationTimestamp": at(loop_time()), **metadata}
-        return super().put(resource, {**body, "metadata": created})
+        key = (text(metadata.get("namespace"), "default"), text(metadata.get("name")))
+        created = {"creationTimestamp": at(loop_time() + self.ahead), **metadata}
+        body = {**body, "metadata": created}
+        return super().put(resource, body if key in self._of(resource) else self.admitted(resource, body))
 
     def _as_of(self, resource: Resource, version: int) -> Iterable[JsonObject]:
         found: dict[Key, JsonObject] = {}
@@ -208,6 +245,8 @@ class ModelApi(FakeGateway):
             await asyncio.Event().wait()
 
         def noted() -> JsonObject:
+            if (error := self.refused(call)) is not None:
+                raise error
             stored = effect()
             if writes and call.verb == "create":
                 self.effects.append(Effect("create", call.plural, stored, self._job_of(stored)))

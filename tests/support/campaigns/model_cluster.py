@@ -80,6 +80,9 @@ class ModelCluster:
         self.stop_code = 143
         """With which exit code a container ends that is asked to stop."""
 
+        self.stop_seconds = STOP_SECONDS
+        """How long it takes."""
+
         self.operator: Operator | None = None
         self.operator_clock = 0.0
         """By how many seconds the clock of the next operator is ahead."""
@@ -151,16 +154,16 @@ class ModelCluster:
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
-    async def until(self, what: str, holds: Callable[[], bool]) -> None:
+    async def until(self, what: str, holds: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait for a state of the cluster itself, not of what anybody is shown of it. Raises Stuck."""
-        deadline = loop_time() + PATIENCE_SECONDS
+        deadline = loop_time() + seconds
         while not holds():
             self._changed.clear()
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._changed.wait()
             except TimeoutError as error:
-                raise Stuck(f"{what}: not after {PATIENCE_SECONDS:.0f} s; {self._scene()}") from error
+                raise Stuck(f"{what}: not after {seconds:.0f} s; {self._scene()}") from error
 
     async def runs(self, *replicas: str, name: str = "digits") -> None:
         """The job runs, with these pods."""
@@ -279,7 +282,7 @@ class ModelCluster:
         if line.plural == PODS.plural and line.type == "ADDED":
             loop.call_later(START_SECONDS, self.start_pod, name)
         if line.plural == PODS.plural and line.type == "MODIFIED" and self._begins_to_go(line):
-            loop.call_later(STOP_SECONDS, self._stop, name, uid)
+            loop.call_later(self.stop_seconds, self._stop, name, uid)
         orphans = {"DELETED"} if line.plural == self.jobs.plural else {"ADDED"}
         if line.plural in self._kinds and line.type in orphans:
             loop.call_later(COLLECTION_SECONDS, self._collect)

@@ -36,8 +36,9 @@ class Operator:
     ) -> None:
         self._api = api
         self._jobs = jobs_of(form)
-        self._clock = ServerClock(local=lambda: _wall(clock), monotonic=loop_time)
-        api.on_answer = [lambda: self._clock.observe(format_datetime(_wall(), usegmt=True))]
+        self.ahead = clock
+        self._clock = ServerClock(local=lambda: _wall(self.ahead), monotonic=loop_time)
+        api.on_answer = [lambda: self._clock.observe(format_datetime(_wall(api.ahead), usegmt=True))]
         self.reorders = False
         """Whether events of jobs come as kopf passes on a burst: those of one UID in order, the UIDs in any."""
 
