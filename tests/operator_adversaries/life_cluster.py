@@ -35,8 +35,8 @@ from support.gang_worlds import kueue_condition
 from support.virtual_time import loop_time
 
 NAME: Final = "digits"
-EXPLAINS_WITHIN: Final = 150.0
-"""Seconds after which the status of a job says what it waits for."""
+EXPLAINS_WITHIN, LONGEST = 150.0, 600.0
+"""Seconds after which the status of a job says what it waits for, and for which a trouble lasts at most."""
 
 MOST_IN_ALL: Final = 5_000
 """Writes of a life: who writes more often gets no answer any more."""
@@ -181,7 +181,7 @@ class LifeCluster(ModelCluster):
         status = self.status()
         if status.state in ("Pending", "Starting") and len(self.live_pods()) == self.wanted:
             yield f"all pods run while it {what}, and it is {status.state}"
-        if self.active or not words or status.terminal or status.is_true(Condition.SUSPENDED):
+        if self.active or not words or status.terminal or dig(self.body, "spec", "runPolicy", "suspend"):
             return
         said = [each.message for each in status.conditions]
         refused = what != "is refused" or self.refused_at > loop_time() - EXPLAINS_WITHIN

@@ -12,7 +12,7 @@ from dtj.api.kueue import QUEUE
 from dtj.api.spec import Gang
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests, Unavailable
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, LOCAL_QUEUES, NETWORK_POLICIES, PODS, SERVICES, WORKLOADS, Resource
-from operator_adversaries.life_cluster import NAME, SHAPES, LifeCluster, conditions_of
+from operator_adversaries.life_cluster import EXPLAINS_WITHIN, LONGEST, NAME, SHAPES, LifeCluster, conditions_of
 from support.campaigns.model_api import LATENCY_SECONDS
 from support.campaigns.model_cluster import STOP_SECONDS
 from support.fake_gateway import Call
@@ -340,9 +340,9 @@ TROUBLES: Final[dict[str, Callable[[LifeCluster, random.Random], End]]] = {
     )
 }  # fmt: skip
 
-WORDS: Final = {
-    "is refused": ("cannot ",),
-    "name is taken": ("exists", "belongs"),
-    "scheduler is removed": ("Kueue", "Volcano"),
+WORDS: Final[dict[str, tuple[float, tuple[str, ...]]]] = {
+    "is refused": (EXPLAINS_WITHIN, ("cannot ",)),
+    "name is taken": (EXPLAINS_WITHIN, ("exists", "belongs")),
+    "scheduler is removed": (LONGEST, ("serve",)),
 }
-"""Of which a condition of a job has one that cannot run for that alone."""
+"""Of which a condition has one, after so many seconds, if the job cannot run for that alone."""

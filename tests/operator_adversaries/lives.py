@@ -17,7 +17,7 @@ from typing import Any, Final
 from dtj.api.names import Condition
 from dtj.kube.gateway import EVENTS
 from log_lines import log_lines
-from operator_adversaries.life_cluster import EXPLAINS_WITHIN, SHAPES, LifeCluster
+from operator_adversaries.life_cluster import EXPLAINS_WITHIN, LONGEST, SHAPES, LifeCluster
 from operator_adversaries.life_troubles import TROUBLES, WORDS
 from support.campaigns.model_cluster import Stuck
 from support.virtual_time import VirtualTimeLoop
@@ -57,7 +57,7 @@ def compose(seed: int) -> Life:
             Trouble(
                 rng.choice(sorted(TROUBLES)),
                 rng.choice((0, rng.randrange(within), rng.randrange(within))),
-                rng.choice((5, 40, 150, 400)),
+                rng.choice((5, 40, EXPLAINS_WITHIN, LONGEST)),
                 rng.randrange(10**6),
             )
             for _ in range(rng.randrange(most + 1))
@@ -132,8 +132,9 @@ async def _happens(cluster: LifeCluster, trouble: Trouble) -> None:
         await asyncio.sleep(trouble.seconds)
         mute = cluster.mute
         cluster.active.remove(trouble.what)
-        if trouble.seconds >= EXPLAINS_WITHIN and not mute and cluster.alive:
-            cluster.harmed += cluster.unexplained(trouble.what, WORDS.get(trouble.what, ()))
+        after, words = WORDS.get(trouble.what, (EXPLAINS_WITHIN, ()))
+        if trouble.seconds >= after and not mute and cluster.alive:
+            cluster.harmed += cluster.unexplained(trouble.what, words)
         end()
 
 

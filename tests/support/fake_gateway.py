@@ -109,6 +109,11 @@ class FakeGateway:
         self._withdrawn.add(resource)
         self.break_watches(ApiError("the server could not find the requested resource", status=404))
 
+    def serve(self, resource: Resource) -> None:
+        """Serve again what was withdrawn."""
+        self.installed.add(resource)
+        self._withdrawn.discard(resource)
+
     def answer_late(self, verb: str, resource: Resource, seconds: float) -> None:
         """Let these calls take effect as usual, and have their answers so long on the way."""
         self._slow_answers[verb, resource.plural] = seconds

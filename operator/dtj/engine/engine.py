@@ -114,6 +114,7 @@ class Engine:
             namespaces=self._namespaces,
             form=form,
             on_change=lambda resource, change: self._on_child(resource, self.state.gangs, change),
+            on_other_apis=self._plan_all,
             now=now,
             supervisor=supervisor,
             on_unreadable=metrics.unreadable,

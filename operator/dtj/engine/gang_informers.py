@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any, Final, NoReturn
 
 from dtj.api.form import Form
 from dtj.api.json import JsonObject, condition_of, dig, fields_of, objects, text
-from dtj.core.admission.discovery import APIS, unknown_versions
+from dtj.core.admission.discovery import APIS, LOOK_AGAIN, unknown_versions
 from dtj.core.admission.workloads import DEFAULT_QUEUE
 from dtj.core.messages import cut
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
@@ -60,6 +61,7 @@ class Gangs:
         namespaces: Sequence[str | None],
         form: Form,
         on_change: Callable[[Resource, Change[GangObject]], None],
+        on_other_apis: Callable[[], None],
         now: Callable[[], datetime],
         supervisor: Supervisor,
         on_unreadable: Callable[[str], None] = lambda kind: None,
@@ -69,6 +71,7 @@ class Gangs:
         self._namespaces = tuple(namespaces)
         self._form = form
         self._on_change = on_change
+        self._on_other_apis = on_other_apis
         self._now = now
         self._supervisor = supervisor
         self._on_unreadable = on_unreadable
@@ -82,10 +85,25 @@ class Gangs:
     async def run(self) -> NoReturn:
         """Keep the informers going that :meth:`look` finds a need for; until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._supervisor.keep("removed gang schedulers", self._look_for_removed))
             while True:
                 informer = await self._new.get()
                 name = f"informer of {informer.resource.plural}"
                 group.create_task(self._supervisor.keep(name, informer.run), name=name)
+
+    async def _look_for_removed(self) -> NoReturn:
+        """Look again while objects of a scheduler cannot be listed: a job that waits in its queue asks for nothing, and
+        nothing would tell it that the scheduler was removed."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN.total_seconds())
+            if not any(informer.failing for informers in self._informers.values() for informer in informers):
+                continue
+            before = self._state.gangs_found
+            with suppress(ApiError):
+                await self.look()
+            found = self._state.gangs_found
+            if before is not None and found is not None and found.apis != before.apis:
+                self._on_other_apis()
 
     async def look(self) -> None:
         """Find out which APIs are served, and have the objects of each in the state. Raises ApiError.

@@ -99,6 +99,11 @@ class Informer(Generic[R, T]):
 
         self._listed_version = ""
 
+    @property
+    def failing(self) -> bool:
+        """Whether the API server has not answered since the last error."""
+        return self._failures > 0
+
     async def run(self) -> NoReturn:
         """List and watch until cancelled."""
         version: str | None = None

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from builders import manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, object_at
 from dtj.api.kueue import QUEUE
@@ -16,10 +17,11 @@ from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue, ReadFlavors
 from dtj.core.admission.discovery import APIS
 from dtj.core.observed import GangsFound, Observed
 from dtj.kube.errors import ApiError, Forbidden, NotFound, Unavailable
-from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, PODS, Resource
+from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, PODS, WORKLOADS, Resource
 from dtj.kube.observed import resource_of
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
+from support.gang_worlds import QUEUED
 from support.virtual_time import virtual_time
 
 KUEUE = next(api for api in APIS if api.gang is Gang.KUEUE)
@@ -93,6 +95,29 @@ async def test_a_job_that_names_no_queue_starts_after_kueue_was_removed_and_wait
         harness.submit("back")
         await asyncio.sleep(60.0)
         assert "back-worker-0" not in gateway.names(PODS)
+
+
+@virtual_time
+async def test_a_job_that_waits_in_a_queue_says_that_kueue_was_removed_and_waits_in_it_again_when_it_is_back(
+    gateway: FakeGateway,
+) -> None:
+    gateway.installed = {resource_of(KUEUE)}
+    async with harnessed(gateway=gateway) as harness:
+        stored = gateway.put(JOBS, manifest(runPolicy=QUEUED))
+        harness.tell(stored)
+        await asyncio.sleep(10.0)
+        assert gateway.names(WORKLOADS) == ["digits"]
+        gateway.remove(WORKLOADS, "digits", silently=True)
+        gateway.withdraw(WORKLOADS)
+        await asyncio.sleep(600.0)
+        invalid = harness.seen[-1].job.status.when_true(Condition.INVALID)
+        assert invalid is not None
+        assert invalid.reason == Reason.GANG_UNAVAILABLE
+        assert "serves no API of Kueue" in invalid.message
+        gateway.serve(WORKLOADS)
+        await asyncio.sleep(120.0)
+        assert gateway.names(WORKLOADS) == ["digits"]
+        assert harness.seen[-1].job.status.reason == Reason.QUEUED
 
 
 BROKEN = Unavailable("conversion webhook failed: connection refused", status=500)
