@@ -49,7 +49,7 @@ from dtj.core.messages import first_few
 from dtj.core.observed import ClusterQueue, DefaultQueue, GangApi
 from dtj.core.policies import kueue_priorities, tensorboard
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, carry_out, resource_in
-from dtj.engine.expectations import Expectation, Operation, told
+from dtj.engine.expectations import TIME_LIMIT, Expectation, Operation, told
 from dtj.engine.gang_informers import Gangs
 from dtj.engine.job_store import JobRecord
 from dtj.engine.logs import about
@@ -388,8 +388,12 @@ class Executor:
             written = await self._gateway.patch(
                 resource_of(action.api), namespace=job.namespace, name=action.name, patch=patch, subresource="status"
             )
-        except (Conflict, NotFound):
-            return  # Kueue writes as well, and the informer is about to show it
+        except NotFound:
+            return  # the informer is about to show it
+        except Conflict:
+            # Kueue writes as well, and the informer is about to show it. No quota is kept for news that does not come.
+            running.come_back(TIME_LIMIT)
+            return
         kept = fields_of(written.get("status"))
         if dropped := [name for name, value in action.status.items() if not _told(value) <= _told(kept.get(name))]:
             cache.best_effort[what] = retry

@@ -167,6 +167,21 @@ async def test_a_service_that_cannot_be_deleted_keeps_no_other(gateway: FakeGate
         assert notes(harness) == [f"Service digits-worker-0: {PROTECTED.message}"]
 
 
+def ended_in_a_queue(harness: Harness, *kinds: Resource) -> None:
+    """Have a job that has ended, its Workload, and objects of these kinds that it owns."""
+    gateway, job = harness.gateway, harness.submit()
+    metadata: JsonObject = {
+        "name": "digits",
+        "labels": DTJ.labels("digits", job.uid),
+        "ownerReferences": [job.owner_reference()],
+    }
+    for kind in (*kinds, WORKLOADS):
+        gateway.put(kind, {"metadata": metadata})
+    complete: JsonObject = {"type": "Complete", "status": "True", "lastTransitionTime": at()}
+    ended: JsonObject = {"gang": "Kueue", "queue": "default", "attempt": 1, "conditions": [complete]}
+    harness.tell(gateway.put(JOBS, {**gateway.body(JOBS, "digits"), "status": ended}))
+
+
 @pytest.mark.parametrize("kind", [NETWORK_POLICIES, SERVICES], ids=lambda kind: kind.plural)
 @virtual_time
 async def test_a_job_that_has_ended_gives_its_quota_back_whatever_of_it_cannot_be_deleted(kind: Resource) -> None:
@@ -174,22 +189,24 @@ async def test_a_job_that_has_ended_gives_its_quota_back_whatever_of_it_cannot_b
     gateway.installed = {WORKLOADS}
     gateway.fail("delete", kind, PROTECTED, times=10**6)
     async with harnessed(gateway=gateway, platform=Platform(job_access=JobAccess())) as harness:
-        job = harness.submit()
-        metadata: JsonObject = {
-            "name": "digits",
-            "labels": DTJ.labels("digits", job.uid),
-            "ownerReferences": [job.owner_reference()],
-        }
-        gateway.put(kind, {"metadata": metadata})
-        gateway.put(WORKLOADS, {"metadata": metadata})
-        complete: JsonObject = {"type": "Complete", "status": "True", "lastTransitionTime": at()}
-        ended: JsonObject = {"gang": "Kueue", "queue": "default", "attempt": 1, "conditions": [complete]}
-        harness.tell(gateway.put(JOBS, {**gateway.body(JOBS, "digits"), "status": ended}))
+        ended_in_a_queue(harness, kind)
         await asyncio.sleep(10.0)
         assert gateway.names(kind) == ["digits"]
         (finished,) = objects(dig(gateway.body(WORKLOADS, "digits"), "status", "conditions"))
         assert (finished["type"], finished["status"]) == ("Finished", "True")
         assert notes(harness) == [f"{kind.kind} digits: {PROTECTED.message}"]
+
+
+@virtual_time
+async def test_a_job_that_has_ended_gives_its_quota_back_after_a_conflict_of_which_no_news_comes() -> None:
+    gateway = FakeGateway()
+    gateway.installed = {WORKLOADS}
+    gateway.fail("patch", WORKLOADS, Conflict("the object has been modified", status=409), times=5)
+    async with harnessed(gateway=gateway) as harness:
+        ended_in_a_queue(harness)
+        await asyncio.sleep(300.0)
+        (finished,) = objects(dig(gateway.body(WORKLOADS, "digits"), "status", "conditions"))
+        assert (finished["type"], finished["status"]) == ("Finished", "True")
 
 
 @pytest.mark.parametrize("error", [PROTECTED, BROKEN], ids=type)
