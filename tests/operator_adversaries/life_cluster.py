@@ -20,7 +20,7 @@ from dtj.api.form import DTJ
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, apply_merge_patch, dig, fields_of, object_at, objects, text
 from dtj.api.kueue import QUEUE
-from dtj.api.names import Condition
+from dtj.api.names import Condition, Reason
 from dtj.api.schema import check
 from dtj.api.spec import Gang
 from dtj.api.tfjob.form import TFJOB
@@ -179,7 +179,8 @@ class LifeCluster(ModelCluster):
     def unexplained(self, what: str, words: tuple[str, ...]) -> Iterator[str]:
         """That it runs and its status does not say so, or that one thing alone is in its way and no condition does."""
         status = self.status()
-        if status.state in ("Pending", "Starting") and len(self.live_pods()) == self.wanted:
+        waits = status.state in ("Pending", "Starting") and status.reason != Reason.API_CALL_FAILED
+        if waits and len(self.live_pods()) == self.wanted:
             yield f"all pods run while it {what}, and it is {status.state}"
         if self.active or not words or status.terminal or dig(self.body, "spec", "runPolicy", "suspend"):
             return

@@ -45,7 +45,8 @@ def _is_refused(cluster: LifeCluster, rng: random.Random) -> End:
     def refusal(call: Call) -> ApiError | None:
         if call.plural not in plurals or call.verb not in (verbs or (call.verb,)):
             return None
-        if call.plural in (cluster.jobs.plural, WORKLOADS.plural) or call.verb not in ("create", "patch", "delete"):
+        told = call.verb in ("create", "patch", "delete") and kind is not Conflict  # which passes by itself as a rule
+        if call.plural in (cluster.jobs.plural, WORKLOADS.plural) or not told:
             cluster.mute_at = loop_time()
         else:
             cluster.refused_at = loop_time()
