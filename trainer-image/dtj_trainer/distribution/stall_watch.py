@@ -345,9 +345,12 @@ def data_watch(config: Config) -> Iterator[None]:
 
     def end() -> None:
         doing = user_function.current()
-        what = "the model is" if doing and " --model=" in doing else "the data are"
-        waited = f"{limit:g} s without progress (--stall-timeout)"
-        end_with(Stalled(f"{what} not ready after {waited}{f': {doing}' if doing else ''}"))
+        of_model = doing and " --model=" in doing
+        # Only reading tells of its progress: a model that is built has the whole time, and no more.
+        what, waited = (
+            ("the model is", f"{limit:g} s") if of_model else ("the data are", f"{limit:g} s without progress")
+        )
+        end_with(Stalled(f"{what} not ready after {waited} (--stall-timeout){f': {doing}' if doing else ''}"))
 
     with Watchdog(limit, Stalled("the data are not ready"), end=end) as watch, fed_by_moves(watch):
         yield
