@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import gzip
 import hashlib
 import os
 import platform
@@ -19,7 +18,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,6 +41,9 @@ PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 
 MANIFEST: Final = "dtj.yaml"
 """krew wants it named after the plugin."""
+
+PROGRAM: Final = "kubectl-dtj"
+"""In an archive; the manifest names it, too."""
 
 HEAD: Final = """\
 apiVersion: krew.googlecontainertools.github.com/v1alpha2
@@ -91,7 +92,7 @@ def build(output: Path, *, wheel: Path, version: str, repository: str, platforms
                 there |= _add_packages(lib, name, python, there)
         _slim(lib)
         for name in platforms:
-            _pack(lib, name, output / archive_name(name, version))
+            (output / archive_name(name, version)).write_bytes(_pack(lib, name))
     checksums = {
         name: hashlib.sha256((output / archive_name(name, version)).read_bytes()).hexdigest() for name in platforms
     }
@@ -182,21 +183,11 @@ def _slim(lib: Path) -> None:
         raise release.ReleaseError(f"scripts/slim_client.py: {done.stderr.strip()}")
 
 
-def _pack(lib: Path, name: str, archive: Path) -> None:
-    """An archive without times and users: the same files give the same checksum, which the manifest names."""
-    files = {"kubectl-dtj": ROOT / "scripts" / "kubectl_dtj.py", "LICENSE": ROOT / "LICENSE"}
+def _pack(lib: Path, name: str) -> bytes:
+    files = {PROGRAM: ROOT / "scripts" / "kubectl_dtj.py", "LICENSE": ROOT / "LICENSE"}
     for folder in (lib / "any", *(lib / name).iterdir()):
         files |= {f"lib/{folder.name}/{path.relative_to(folder)}": path for path in folder.rglob("*") if path.is_file()}
-    with (
-        archive.open("wb") as raw,
-        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as zipped,
-        tarfile.open(fileobj=zipped, mode="w") as packed,
-    ):
-        for inside, path in sorted(files.items()):
-            entry = tarfile.TarInfo(inside)
-            entry.size, entry.mode = path.stat().st_size, 0o755 if inside == "kubectl-dtj" else 0o644
-            with path.open("rb") as content:
-                packed.addfile(entry, content)
+    return release.pack({inside: path.read_bytes() for inside, path in files.items()}, program=PROGRAM)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

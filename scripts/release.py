@@ -97,13 +97,17 @@ def check_repository(url: str) -> None:
         raise ReleaseError(f"{url}: no address of a repository; give one like https://github.com/OWNER/REPOSITORY")
 
 
-def pack(files: Mapping[str, bytes]) -> bytes:
-    """A tar.gz of these files, without times and users: the same files have the same checksum."""
+def pack(files: Mapping[str, bytes], *, program: str = "") -> bytes:
+    """A tar.gz of these files, without times and users: the same files have the same checksum.
+
+    Args:
+        program: the one that can be executed.
+    """
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
         for name, content in sorted(files.items()):
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o644
+            entry.size, entry.mode = len(content), 0o755 if name == program else 0o644
             archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()
 

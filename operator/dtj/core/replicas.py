@@ -43,6 +43,12 @@ def possible_members(spec: JobSpec) -> tuple[Replica, ...]:
     return replicas(spec, TRAINING_ROLES)
 
 
+def drives_slice(spec: JobSpec, role: Role) -> bool:
+    """Whether a role is the chief of a TPU slice, which drives its hosts, the workers, from a pod without TPUs."""
+    both = spec.replicas(Role.CHIEF) > 0 and spec.replicas(Role.WORKER) > 0
+    return both and spec.strategy is Strategy.TPU and role is Role.CHIEF
+
+
 def deciding_replicas(spec: JobSpec, members: frozenset[Replica] | None = None) -> frozenset[Replica]:
     """The replicas whose success together is the job's, by its success policy. If an elastic job trains with some of
     its replicas alone, these are its ``members``. Replicas that only serve the first one never complete."""
@@ -56,8 +62,7 @@ def deciding_replicas(spec: JobSpec, members: frozenset[Replica] | None = None) 
 
 def _serve_the_first(spec: JobSpec) -> bool:
     """Whether all but the first training replica are servers: stages of a pipeline, or hosts that a chief drives."""
-    driven = spec.strategy is Strategy.TPU and spec.replicas(Role.CHIEF) > 0
-    return driven or spec.strategy is Strategy.PIPELINE
+    return drives_slice(spec, Role.CHIEF) or spec.strategy is Strategy.PIPELINE
 
 
 def deciding_replica(spec: JobSpec, members: frozenset[Replica] | None = None) -> Replica | None:

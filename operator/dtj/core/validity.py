@@ -22,13 +22,12 @@ from dtj.core.manifests.accelerators import (
     accelerator_of,
     chips,
     chips_per_host,
-    drives_slice,
     slice_hosts,
 )
 from dtj.core.manifests.tf_config import Cluster, Delivery
 from dtj.core.membership import has_world
 from dtj.core.platform import Platform
-from dtj.core.replicas import TRAINING_ROLES
+from dtj.core.replicas import TRAINING_ROLES, drives_slice
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, fields_of, objects, whole_number
 from dtj.api.names import Env
 from dtj.api.profiles import TPU_TOPOLOGY_LABEL, Profile, TpuHosts
-from dtj.api.spec import Accelerator, JobSpec, Role, Strategy
+from dtj.api.spec import Accelerator, JobSpec, Role
 from dtj.core.platform import Network, Platform, address_of
-from dtj.core.replicas import TRAINING_ROLES, Replica, training_replicas
+from dtj.core.replicas import TRAINING_ROLES, Replica, drives_slice, training_replicas
 
 _NVIDIA: Final = "nvidia.com/"
 _RDMA: Final = "rdma/"
@@ -29,12 +29,6 @@ class AcceleratorNeeds:
     profile: Profile
     count: int
     node_selector: dict[str, str]
-
-
-def drives_slice(spec: JobSpec, role: Role) -> bool:
-    """Whether a role is the chief of a TPU slice, which drives its hosts, the workers, from a pod without TPUs."""
-    both = spec.replicas(Role.CHIEF) > 0 and spec.replicas(Role.WORKER) > 0
-    return both and spec.strategy is Strategy.TPU and role is Role.CHIEF
 
 
 def accelerator_of(spec: JobSpec, role: Role) -> Accelerator | None:
