@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,6 +13,7 @@ from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Label
+from dtj.api.status import JobStatus
 from dtj.core.actions import Create, CreatePod, Kind, Plan
 from dtj.core.observed import Observed, TemplateVerdict
 from dtj.core.planner import plan
@@ -20,6 +21,7 @@ from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS, jobs_of
 from dtj.kube.job_body import job_from_object
+from dtj.kube.records import Key
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, settled
 
@@ -37,6 +39,7 @@ class Harness:
     settings: EngineSettings = QUICK
     platform: Platform = field(default_factory=Platform)
     form: Form = DTJ
+    namespaces: Sequence[str | None] = (None,)
     engine: Engine = field(init=False)
     seen: list[Observed] = field(default_factory=list)
 
@@ -47,6 +50,7 @@ class Harness:
             platform=self.platform,
             instance="test",
             form=self.form,
+            namespaces=self.namespaces,
             settings=self.settings,
             now=self.now,
         )
@@ -82,6 +86,12 @@ class Harness:
         self.engine.queue.add(("default", "digits"))
         await settled()
 
+    def status(self, key: Key) -> JobStatus:
+        """The status of a job, as it was written last."""
+        record = self.engine.state.jobs.get(key)
+        assert record is not None
+        return record.job().status
+
     @property
     def verdict(self) -> TemplateVerdict:
         """What the API server said of the templates, as last planned with."""
@@ -107,9 +117,10 @@ async def harnessed(
     settings: EngineSettings = QUICK,
     platform: Platform | None = None,
     form: Form = DTJ,
+    namespaces: Sequence[str | None] = (None,),
 ) -> AsyncIterator[Harness]:
     """A rig that runs within the block, with the real planner unless one is given; its stores are complete by then."""
-    harness = Harness(gateway or FakeGateway(), planner, settings, platform or Platform(), form)
+    harness = Harness(gateway or FakeGateway(), planner, settings, platform or Platform(), form, namespaces)
     task = asyncio.create_task(harness.engine.run())
     await settled()
     assert harness.engine.synced

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
-from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Gone, NotFound, Unavailable
+from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Gone, NotFound, Unavailable
 from dtj.kube.gateway import Discovery, Listing, Resource, WatchEvent
 from dtj.kube.job_body import JobObject, job_from_object
 from dtj.kube.records import Key
@@ -352,6 +352,19 @@ class FakeGateway:
     def _tell(self) -> None:
         for watcher in self._watchers:
             watcher.news.set()
+
+
+class DeniesOneNamespace(FakeGateway):
+    """The objects of this kind are not listed in the namespace "first"."""
+
+    def __init__(self, denied: Resource) -> None:
+        super().__init__()
+        self.denied: Resource | None = denied
+
+    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
+        if (resource, namespace) == (self.denied, "first"):
+            raise Forbidden("no right in this namespace", status=403)
+        return await super().list(resource, namespace=namespace, selector=selector)
 
 
 NO_ANSWER = Unavailable("connection refused")

@@ -5,7 +5,7 @@ The engine builds these from its in-memory stores; nothing here reads a cluster 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -184,13 +184,23 @@ class GangApi:
 class GangsFound:
     """Which of the known APIs the cluster serves, and when that was asked; ``denied`` are those that the operator has
     no right to, ``unknown`` the versions of their groups that it does not know. ``failing`` are those whose objects
-    cannot be listed, with the words of the API server: their webhook is away, for example."""
+    cannot be listed, with the words of the API server: their webhook is away, for example. ``hidden`` are, by
+    namespace, those whose objects cannot be listed there alone."""
 
     apis: tuple[GangApi, ...]
     at: datetime
     denied: tuple[GangApi, ...] = ()
     unknown: tuple[str, ...] = ()
     failing: dict[Gang, str] = field(default_factory=dict)
+    hidden: dict[str | None, dict[Gang, str]] = field(default_factory=dict)
+
+    def within(self, namespace: str) -> GangsFound:
+        """What a job of this namespace is to know. An API that is allowed elsewhere is to be used here, too, as soon as
+        it can be: the job must not start without."""
+        if not (hidden := self.hidden.get(namespace)):
+            return self
+        apis = tuple(api for api in self.apis if api.gang not in hidden)
+        return replace(self, apis=apis, failing={**self.failing, **hidden}, hidden={})
 
 
 @dataclass(frozen=True, slots=True)

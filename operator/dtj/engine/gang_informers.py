@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 from dtj.api.form import Form
 from dtj.api.json import JsonObject, condition_of, dig, fields_of, objects, text
+from dtj.api.spec import Gang
 from dtj.core.admission.discovery import APIS, LOOK_AGAIN, unknown_versions
 from dtj.core.admission.workloads import DEFAULT_QUEUE
 from dtj.core.messages import cut
@@ -78,7 +79,10 @@ class Gangs:
         self._looking = asyncio.Lock()
         self._fresh_until = 0.0
         self._new: asyncio.Queue[Informer[Any, Any]] = asyncio.Queue()
-        self._informers: dict[GangApi, list[Informer[Any, Any]]] = {}
+        self._informers: dict[GangApi, dict[str | None, Informer[Any, Any]]] = {}
+        self._denied: dict[GangApi, dict[str | None, Forbidden]] = {}
+        """The namespaces that forbade it to list the objects of these APIs, while others allowed it."""
+
         self._missing_since: dict[GangApi, float] = {}
         """Since when the APIs are not served that were."""
 
@@ -96,13 +100,15 @@ class Gangs:
         nothing would tell it that the scheduler was removed."""
         while True:
             await asyncio.sleep(LOOK_AGAIN.total_seconds())
-            if not any(informer.failing for informers in self._informers.values() for informer in informers):
+            if not any(informer.failing for informers in self._informers.values() for informer in informers.values()):
                 continue
             before = self._state.gangs_found
             with suppress(ApiError):
                 await self.look()
             found = self._state.gangs_found
-            if before is not None and found is not None and found.apis != before.apis:
+            if before is None or found is None:
+                continue
+            if (found.apis, found.hidden) != (before.apis, before.hidden):
                 self._on_other_apis()
 
     async def look(self) -> None:
@@ -121,8 +127,9 @@ class Gangs:
             found = await self._gateway.discover(tuple(_BY_RESOURCE))
             there = [api for api in APIS if self._is_there(api, served=resource_of(api) in found.served)]
             errors = dict(zip(there, await asyncio.gather(*map(self._show, there)), strict=True))
+            usable = tuple(api for api, error in errors.items() if error is None)
             self._state.gangs_found = GangsFound(
-                apis=tuple(api for api, error in errors.items() if error is None),
+                apis=usable,
                 at=self._now(),
                 denied=tuple(api for api, error in errors.items() if isinstance(error, Forbidden)),
                 unknown=unknown_versions(found.versions),
@@ -131,6 +138,7 @@ class Gangs:
                     for api, error in errors.items()
                     if error is not None and not isinstance(error, Forbidden)
                 },
+                hidden=self._hidden(usable),
             )
             self._fresh_until = loop_time() + FRESH_SECONDS
 
@@ -173,11 +181,14 @@ class Gangs:
             return None
         try:
             async with asyncio.timeout(SHOWN_WITHIN):
-                for namespace in self._namespaces:
-                    await self._gateway.list(resource_of(api), namespace=namespace, selector=self._form.selector)
+                denied = await self._ask(api)
+                if len(denied) == len(self._namespaces):
+                    return next(iter(denied.values()))
+                self._denied[api] = denied
                 self._watch(api)
-                for informer in self._informers[api]:
-                    await informer.synced.wait()
+                for namespace, informer in self._informers[api].items():
+                    if namespace not in denied:
+                        await informer.synced.wait()
         except TimeoutError:
             return ApiError(f"{api.plural} of {api.api_version} are not listed within {SHOWN_WITHIN:.0f} s")
         except ApiError as error:
@@ -185,6 +196,25 @@ class Gangs:
                 raise
             return error
         return None
+
+    async def _ask(self, api: GangApi) -> dict[str | None, Forbidden]:
+        """List the objects of an API once. Returns the namespaces that forbid it. Raises ApiError."""
+        denied: dict[str | None, Forbidden] = {}
+        for namespace in self._namespaces:
+            try:
+                await self._gateway.list(resource_of(api), namespace=namespace, selector=self._form.selector)
+            except Forbidden as error:
+                denied[namespace] = error
+        return denied
+
+    def _hidden(self, apis: Sequence[GangApi]) -> dict[str | None, dict[Gang, str]]:
+        """The namespaces in which the objects of these APIs could not be listed yet, and why."""
+        hidden: dict[str | None, dict[Gang, str]] = {}
+        for api in apis:
+            for namespace, error in self._denied[api].items():
+                if not self._informers[api][namespace].synced.is_set():
+                    hidden.setdefault(namespace, {})[api.gang] = cut(error.message)
+        return hidden
 
     def _is_there(self, api: GangApi, *, served: bool) -> bool:
         """Whether an API can be used, or is missing for a moment at most."""
@@ -194,13 +224,18 @@ class Gangs:
         return loop_time() - self._missing_since.setdefault(api, loop_time()) < REMOVED_AFTER
 
     def _shows(self, api: GangApi) -> bool:
-        return api in self._informers and all(informer.synced.is_set() for informer in self._informers[api])
+        """Whether the objects are in the state, save those of namespaces that forbid it."""
+        informers = self._informers.get(api)
+        if informers is None:
+            return False
+        denied = self._denied[api]
+        return all(informer.synced.is_set() or namespace in denied for namespace, informer in informers.items())
 
     def _watch(self, api: GangApi) -> None:
         if api in self._informers:
             return
-        self._informers[api] = [
-            Informer(
+        self._informers[api] = {
+            namespace: Informer(
                 self._gateway,
                 resource_of(api),
                 namespace=namespace,
@@ -211,6 +246,6 @@ class Gangs:
                 on_unreadable=self._on_unreadable,
             )
             for namespace in self._namespaces
-        ]
-        for informer in self._informers[api]:
+        }
+        for informer in self._informers[api].values():
             self._new.put_nowait(informer)

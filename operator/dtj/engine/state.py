@@ -287,7 +287,7 @@ class ClusterState:
             obstacle=cache.obstacle,
             status_written_at=cache.status_written_at,
             told=frozenset(cache.told),
-            gangs=self.gangs_found,
+            gangs=self.gangs_found.within(job.namespace) if self.gangs_found is not None else None,
             gang=self.gangs.get(job.key) or _gang(cache, job.name),
             flavors=dict(cache.flavors),
             workload_priorities=dict(cache.workload_priorities),

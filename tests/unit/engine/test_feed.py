@@ -16,11 +16,10 @@ from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.engine import feed, progress
 from dtj.engine.engine import Engine, EngineSettings
-from dtj.kube.errors import Forbidden
-from dtj.kube.gateway import JOBS, PODS, SERVICES, Listing, Resource
+from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource
 from dtj.kube.job_body import JobObject, job_from_object, read_job
 from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
-from support.fake_gateway import FakeGateway
+from support.fake_gateway import DeniesOneNamespace
 from support.virtual_time import loop_time, virtual_time
 
 KEY = ("default", "digits")
@@ -29,19 +28,6 @@ KEY = ("default", "digits")
 def known(harness: Harness) -> str | None:
     record = harness.engine.state.jobs.get(KEY)
     return record.uid if record is not None else None
-
-
-class DeniesOneNamespace(FakeGateway):
-    """The objects of this kind are not listed in the namespace "first"."""
-
-    def __init__(self, denied: Resource) -> None:
-        super().__init__()
-        self.denied: Resource | None = denied
-
-    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
-        if (resource, namespace) == (self.denied, "first"):
-            raise Forbidden("no right in this namespace", status=403)
-        return await super().list(resource, namespace=namespace, selector=selector)
 
 
 @pytest.mark.parametrize("denied", [PODS, SERVICES], ids=str)

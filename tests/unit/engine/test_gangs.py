@@ -8,19 +8,19 @@ import pytest
 
 from builders import manifest
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, object_at
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.kueue import QUEUE
 from dtj.api.names import Condition, Label, Reason
 from dtj.api.spec import Gang
 from dtj.api.tfjob.form import TFJOB
 from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue, ReadFlavors
 from dtj.core.admission.discovery import APIS
-from dtj.core.observed import GangsFound, Observed
+from dtj.core.observed import GangApi, GangsFound, Observed
 from dtj.kube.errors import ApiError, Forbidden, NotFound, Unavailable
 from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, PODS, WORKLOADS, Resource
 from dtj.kube.observed import resource_of
 from support.engine_harness import harnessed
-from support.fake_gateway import FakeGateway
+from support.fake_gateway import DeniesOneNamespace, FakeGateway
 from support.gang_worlds import QUEUED
 from support.virtual_time import virtual_time
 
@@ -148,6 +148,48 @@ async def test_a_scheduler_whose_objects_are_listed_too_slowly_keeps_no_pods_fro
         harness.submit()
         await asyncio.sleep(60.0)
         assert gateway.names(PODS)
+
+
+@pytest.mark.parametrize(
+    ("api", "scheduling"), [(KUEUE, QUEUED), (VOLCANO, {"scheduling": {"gang": "Auto"}})], ids=["queue", "gang"]
+)
+@virtual_time
+async def test_a_namespace_whose_gangs_are_not_listed_takes_the_scheduler_from_no_other(
+    api: GangApi, scheduling: JsonObject
+) -> None:
+    """Nor does a job of that namespace start past the scheduler: it waits until the operator has its right again."""
+    gangs = resource_of(api)
+    gateway = DeniesOneNamespace(gangs)
+    gateway.installed = {gangs}
+
+    async def have(resource: Resource) -> set[object]:
+        await asyncio.sleep(180.0)
+        return {dig(line.body, "metadata", "namespace") for line in gateway.history(resource)}
+
+    async with harnessed(gateway=gateway, namespaces=("first", "second")) as harness:
+        for namespace in ("first", "second"):
+            metadata: JsonObject = {"name": "digits", "namespace": namespace, "generation": 1}
+            harness.tell(gateway.put(JOBS, {**manifest(runPolicy=scheduling), "metadata": metadata}))
+        assert await have(gangs) == {"second"}
+        assert "first" not in await have(PODS)
+        waits = harness.status(("first", "digits")).when_true(Condition.INVALID)
+        assert waits is not None
+        assert "no right in this namespace" in waits.message
+        gateway.denied = None
+        assert await have(gangs) == {"first", "second"}
+        assert harness.status(("first", "digits")).when_true(Condition.INVALID) is None
+
+
+@virtual_time
+async def test_a_scheduler_whose_gangs_no_namespace_lists_counts_as_not_allowed() -> None:
+    gateway = DeniesOneNamespace(resource_of(VOLCANO))
+    gateway.installed = {resource_of(VOLCANO)}
+    async with harnessed(looks_for_gangs, gateway=gateway, namespaces=("first",)) as harness:
+        harness.submit(namespace="first")
+        await asyncio.sleep(1.0)
+        gangs = harness.seen[-1].gangs
+        assert gangs is not None
+        assert (gangs.apis, gangs.denied, gangs.failing) == ((), (VOLCANO,), {})
 
 
 @pytest.mark.parametrize("error", [BROKEN, NotFound("404 page not found", status=404)], ids=type)
