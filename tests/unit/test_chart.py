@@ -41,12 +41,15 @@ class TestTheChart:
         assert _names(dig(item, "properties", "tpu")) == _names(dig(known, "$defs", "TpuHosts"))
 
     def test_the_dashboard_and_the_alerts_ask_for_metrics_that_the_operator_has(self) -> None:
-        groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
-        alerts = (rule["expr"] for group in groups for rule in group["rules"])
-        for queries in (_shown(), alerts):
+        for queries in (_shown(), _alerts()):
             asked = _asked(queries)
             assert asked
             assert asked <= _series()
+
+    def test_the_dashboard_and_the_alerts_count_no_queue_of_another_program(self) -> None:
+        found = [text for query in (*_shown(), *_alerts()) for text in re.findall(r"workqueue_\w+.{0,12}", query)]
+        assert found
+        assert [query for query in found if not re.match(r'\w+{name="jobs"', query)] == []
 
     def test_the_goodput_of_the_dashboard_is_that_of_a_status(self) -> None:
         states = (re.findall(r'seconds_total\{state\W+([\w|]+)"', query) for query in _shown())
@@ -104,6 +107,12 @@ def _shown() -> Iterator[str]:
     """Each query of the dashboard."""
     dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
     return (text(target["expr"]) for panel in objects(dashboard["panels"]) for target in objects(panel["targets"]))
+
+
+def _alerts() -> Iterator[str]:
+    """The expression of each alert."""
+    groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    return (rule["expr"] for group in groups for rule in group["rules"])
 
 
 def _asked(queries: Iterable[str]) -> set[str]:

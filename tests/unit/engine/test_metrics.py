@@ -204,6 +204,11 @@ def test_the_version_of_the_operator_is_a_metric_and_each_kind_of_end_has_a_zero
     assert found("dtj_restarts_total", {"class": "disruption"}) == 0
 
 
+def test_an_operator_that_nobody_leads_is_missed_beside_another_release() -> None:
+    (alert,) = (rule for rule in ALERTS if rule["alert"] == "DtjNobodyLeads")
+    assert alert["expr"] == "sum by (namespace, job) (dtj_leader) == 0 or absent(dtj_leader)"
+
+
 def test_names_follow_prometheus_conventions() -> None:
     for described in TABLE:
         assert described.name.startswith(("dtj_", "workqueue_"))
