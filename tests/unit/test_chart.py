@@ -40,6 +40,10 @@ class TestTheChart:
         assert _names(item) == _names(known)
         assert _names(dig(item, "properties", "tpu")) == _names(dig(known, "$defs", "TpuHosts"))
 
+    def test_an_accelerator_profile_may_ask_for_whole_numbers_and_no_booleans(self) -> None:
+        values = dig(_schema(), "properties", "acceleratorProfiles", "items", "properties", "resources")
+        assert dig(values, "additionalProperties", "type") == ["string", "integer"]
+
     def test_the_dashboard_and_the_alerts_ask_for_metrics_that_the_operator_has(self) -> None:
         for queries in (_shown(), _alerts()):
             asked = _asked(queries)

@@ -9,9 +9,9 @@ Discovery (``nvidia.com/gpu.product``) and AMD's device plugin (``amd.com/gpu``)
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from dtj.api.json import JsonObject
@@ -19,6 +19,11 @@ from dtj.api.json import JsonObject
 GPU_TAINT: Final[JsonObject] = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 TPU_TAINT: Final[JsonObject] = {"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}
 TPU_TOPOLOGY_LABEL: Final = "cloud.google.com/gke-tpu-topology"
+
+
+def _whole_number_as_text(value: object) -> object:
+    """Kubernetes takes a quantity of whole units as a number, too."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 class TpuHosts(BaseModel):
@@ -45,7 +50,7 @@ class Profile(BaseModel):
     resource: str = Field(min_length=1)
     node_selector: dict[str, str] = {}
     tolerations: tuple[JsonObject, ...] = ()
-    resources: dict[str, str] = {}
+    resources: dict[str, Annotated[str, BeforeValidator(_whole_number_as_text)]] = {}
     """What each pod needs besides, whatever its number of devices: network devices, and huge pages for them."""
     capabilities: tuple[str, ...] = ()
     """Capabilities of Linux that its container needs."""

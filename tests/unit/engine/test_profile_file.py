@@ -18,12 +18,20 @@ def test_own_profiles_join_and_replace_the_shipped_ones(tmp_path: Path, beginnin
     assert "tpu-v5e" in found
 
 
+def test_what_each_pod_needs_besides_may_be_a_whole_number(tmp_path: Path) -> None:
+    file = tmp_path / "profiles.yaml"
+    file.write_text("- {name: fpga, resource: x, resources: {rdma/hca: 1, hugepages-2Mi: 1Gi}}")
+    assert profiles(file)["fpga"].resources == {"rdma/hca": "1", "hugepages-2Mi": "1Gi"}
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
         (b"nvidia", "valid list"),
         (b"- {name: fpga}", r"profiles\[0\].resource: Field required"),
         (b"- {name: fpga, resource: x, color: red}", r"profiles\[0\].color"),
+        (b"- {name: fpga, resource: x, resources: {rdma/hca: true}}", r"profiles\[0\].resources.rdma/hca"),
+        (b"- {name: fpga, resource: x, resources: {rdma/hca: 1.5}}", r"profiles\[0\].resources.rdma/hca"),
         (b"- [", "not YAML"),
         (b"\xff", "not YAML"),
         (None, "No such file"),
