@@ -24,7 +24,7 @@ from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import QueueShutDown, WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.supervision import Supervisor, words_of
+from dtj.engine.supervision import PASS, Supervisor, words_of
 from dtj.kube.errors import ApiError, Conflict, NotFound
 from dtj.kube.records import Key
 
@@ -120,7 +120,7 @@ class Controller:
         except Exception as error:
             # A defect that one job meets must not stop the others.
             delay = self._queue.add_failed(key)
-            self._metrics.defects("pass over a job", 1)
+            self._metrics.defects(PASS, 1)
             log.exception("planning failed; trying again in %.1f s", delay, extra=about(record, action="retry"))
             if self._queue.failures(key) >= DEFECTS_TO_REPORT:
                 await self._report(key, error)

@@ -27,6 +27,7 @@ from dtj.core.policies import deadlines, goodput
 from dtj.engine.job_store import JobStore
 from dtj.engine.queue import QueueObserver, WorkQueue
 from dtj.engine.state import JobCache
+from dtj.engine.supervision import WITHOUT_TASK
 from dtj.kube.gateway import Resource
 from dtj.kube.records import Key
 
@@ -205,6 +206,8 @@ class Metrics(QueueObserver):
             self._restarts.labels(name)
         for use in Use:
             self._spent.labels(str(use))
+        for part in WITHOUT_TASK:
+            self._defects.labels(part)
         for result in ("read", "silent"):
             self._progress.labels(result)
         self._finished.labels(str(State.SUCCEEDED), NO_CLASS)

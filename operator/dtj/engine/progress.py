@@ -29,7 +29,7 @@ from dtj.core.status import is_ready
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.supervision import Supervisor
+from dtj.engine.supervision import QUESTION, Supervisor
 from dtj.kube.decoding import Unreadable, decode_object
 from dtj.kube.fairness import FairSlots, FairWork
 from dtj.kube.records import Key
@@ -135,7 +135,7 @@ class ProgressReader:
 
     async def _ask_now(self, key: Key) -> None:
         """One question; whatever a pod answers, the others are asked."""
-        with self._supervisor.sparing("question to a pod"):
+        with self._supervisor.sparing(QUESTION):
             await self._ask(key)
 
     async def _ask(self, key: Key) -> None:

@@ -21,7 +21,7 @@ from dtj.engine.job_store import JobRecord
 from dtj.engine.progress import asked, decoded, pod_of
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState, StepTimings
-from dtj.engine.supervision import Supervisor
+from dtj.engine.supervision import COMPARISON, Supervisor
 from dtj.kube.fairness import FairWork
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff, loop_time
@@ -67,7 +67,7 @@ class StragglerFinder:
 
     async def _compare_now(self, key: Key) -> None:
         """One comparison; whatever pods answer, those of other jobs are compared."""
-        with self._supervisor.sparing("comparison of step times"):
+        with self._supervisor.sparing(COMPARISON):
             await self._compare_replicas(key)
 
     async def _compare_replicas(self, key: Key) -> None:

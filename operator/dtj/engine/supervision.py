@@ -29,6 +29,13 @@ LASTING_SECONDS: Final = 60.0
 HOPELESS_SECONDS: Final = 600.0
 """For how long a task may fail before the liveness probe fails: a new process may help where new starts do not."""
 
+PASS: Final = "pass over a job"
+QUESTION: Final = "question to a pod"
+COMPARISON: Final = "comparison of step times"
+
+WITHOUT_TASK: Final = (PASS, QUESTION, COMPARISON)
+"""The parts that :meth:`Supervisor.keep` does not begin, so that nobody else counts their first zero."""
+
 
 class Supervisor:
     """Keeps the tasks of an engine going."""

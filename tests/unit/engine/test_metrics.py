@@ -204,6 +204,12 @@ def test_the_version_of_the_operator_is_a_metric_and_each_kind_of_end_has_a_zero
     assert found("dtj_restarts_total", {"class": "disruption"}) == 0
 
 
+def test_a_defect_of_each_part_has_a_zero_before_the_first() -> None:
+    metrics = Metrics()
+    for part in ("pass over a job", "question to a pod", "comparison of step times"):
+        assert metrics.registry.get_sample_value("dtj_defects_total", {"part": part}) == 0
+
+
 def test_an_operator_that_nobody_leads_is_missed_beside_another_release() -> None:
     (alert,) = (rule for rule in ALERTS if rule["alert"] == "DtjNobodyLeads")
     assert alert["expr"] == "sum by (namespace, job) (dtj_leader) == 0 or absent(dtj_leader)"
