@@ -116,8 +116,8 @@ RECONCILE: Final = Described(
 REQUESTS: Final = Described(
     "counter",
     "dtj_api_requests",
-    "Calls to the API server, by verb, resource and HTTP status (0: no answer). A list after "
-    "the first one since the start means that a watch lost its position.",
+    "Calls to the API server, by verb, resource and HTTP status (0: no answer). Of pods, services, "
+    "networkpolicies and persistentvolumeclaims, a list after those of the start means that a watch lost its position.",
     ("verb", "resource", "code"),
 )
 REQUEST_SECONDS: Final = Described(
