@@ -12,7 +12,7 @@ from typing import Final
 from dtj.api import kueue, names
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.api.spec import Gang, JobSpec, RestartPolicy, Role
+from dtj.api.spec import Gang, JobSpec, Role
 from dtj.core.admission import tfjobs
 from dtj.core.admission.discovery import choose, kept
 from dtj.core.admission.group import Group
@@ -33,6 +33,7 @@ from dtj.core.replicas import (
     pod_name,
     possible_members,
     replicas,
+    roles_that_may_fail,
     training_replicas,
 )
 from dtj.core.status import is_over, is_ready, recorded_completions, recorded_replacements, true_since
@@ -222,11 +223,8 @@ class JobContext:
 
     @property
     def may_fail(self) -> tuple[Role, ...]:
-        """The roles whose replicas may fail without an end of the job: as in Kubeflow, dynamic workers that never start
-        again. An exit code or a limit that forbids their restart ends it."""
-        workers = self.spec.replica_specs.get(Role.WORKER)
-        never = workers is not None and workers.restart_policy is RestartPolicy.NEVER
-        return (Role.WORKER,) if never and self.job.form.dynamic_workers else ()
+        """The roles whose replicas may fail without an end of the job."""
+        return roles_that_may_fail(self.spec, self.job.form)
 
     @cached_property
     def outsiders(self) -> frozenset[Replica]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dtj.api.form import Form
 from dtj.api.job import Job
 from dtj.api.json import whole_number
-from dtj.api.spec import MAX_REPLICAS, JobSpec, Role, Strategy, SuccessPolicy
+from dtj.api.spec import MAX_REPLICAS, JobSpec, RestartPolicy, Role, Strategy, SuccessPolicy
 from dtj.api.status import JobStatus
 
 TRAINING_ROLES = (Role.CHIEF, Role.WORKER)
@@ -47,6 +48,14 @@ def drives_slice(spec: JobSpec, role: Role) -> bool:
     """Whether a role is the chief of a TPU slice, which drives its hosts, the workers, from a pod without TPUs."""
     both = spec.replicas(Role.CHIEF) > 0 and spec.replicas(Role.WORKER) > 0
     return both and spec.strategy is Strategy.TPU and role is Role.CHIEF
+
+
+def roles_that_may_fail(spec: JobSpec, form: Form) -> tuple[Role, ...]:
+    """The roles whose replicas may fail without an end of the job: as in Kubeflow, dynamic workers that never start
+    again. An exit code or a limit that forbids their restart ends it."""
+    workers = spec.replica_specs.get(Role.WORKER)
+    never = workers is not None and workers.restart_policy is RestartPolicy.NEVER
+    return (Role.WORKER,) if never and form.dynamic_workers else ()
 
 
 def deciding_replicas(spec: JobSpec, members: frozenset[Replica] | None = None) -> frozenset[Replica]:

@@ -276,6 +276,25 @@ def test_a_tfjob_on_the_cluster_is_explained_as_the_operator_runs_it(dtj: Dtj, c
     assert "mnist-worker-1.other.svc:2222" in text
 
 
+@pytest.mark.parametrize(
+    ("policy", "dynamic", "error"),
+    [
+        ("Never", True, "the others go on; the job fails when none is left that trains"),
+        ("Never", False, "the job fails"),
+        ("OnFailure", True, "it starts again alone, without limit"),
+    ],
+)
+def test_what_follows_the_loss_of_a_dynamic_worker(
+    tmp_path: Path, dtj: Dtj, policy: str, *, dynamic: bool, error: str
+) -> None:
+    two, one = role(2, restartPolicy=policy), role(1, restartPolicy=policy)
+    body = tfjob(spec={"enableDynamicWorker": dynamic}, Worker=two, PS=one)
+    found = losses(explained(dtj, write(tmp_path, body)))
+    assert found[0] == f"worker  error       {error}"
+    if policy == "Never":
+        assert "ps      error       the job fails" in found
+
+
 def test_a_job_and_a_tfjob_of_one_name_are_explained_together(dtj: Dtj, cluster: FakeGateway, tmp_path: Path) -> None:
     cluster.put(TFJOBS, stored(tfjob("digits"), namespace="team"))
     text = explained(dtj, write(tmp_path, manifest()), "tfjob/digits", "-n", "team")

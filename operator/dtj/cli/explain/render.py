@@ -27,7 +27,7 @@ from dtj.core.platform import Platform
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
 from dtj.core.policies.budgets import restart_denied
 from dtj.core.policies.restart_scope import requires_full_restart, requires_predecessor_gone
-from dtj.core.replicas import Replica
+from dtj.core.replicas import Replica, roles_that_may_fail
 
 _LOSS_EXIT: Final = 3
 """An exit code that stands for errors in general: none that is known to be hopeless."""
@@ -73,6 +73,8 @@ def _after_error(spec: JobSpec, role: Role, form: Form) -> str:
         again = _restart(spec, role, PodFailureClass.USER_ERROR)
         return f"after exit code {form.retried_exit_codes}, {again}; else it fails"
     if restart_denied(spec, JobStatus(), _ended(role, PodFailureClass.USER_ERROR)) is not None:
+        if role in roles_that_may_fail(spec, form):
+            return "the others go on; the job fails when none is left that trains"
         return "the job fails"
     limit = spec.run_policy.backoff_limit
     often = "without limit" if limit >= NO_LIMIT else f"at most {counted(limit, 'time')} in all"
