@@ -70,7 +70,8 @@ HINTS: Final = (
     ),
     Hint(
         "ephemeral-storage",
-        "the pod wrote more to its own disk than it may: write to checkpoint.volume or checkpoint.claimTemplate",
+        "the pod wrote more to its own disk than it may: write to a volume (checkpoint.volume or "
+        "checkpoint.claimTemplate)",
         "exceed(s|ed) the",
         reason="Evicted",
     ),
@@ -82,10 +83,14 @@ HINTS: Final = (
         source="NVIDIA/nccl#290, NVIDIA/nccl#525, pytorch/ci-infra#490",
     ),
     Hint("bus-error", _SHARED_MEMORY, r"\bBus error\b|\bSIGBUS\b", source="openai/mlsh#17, microsoft/RepPoints#18"),
-    Hint("disk-full", "a disk is full: enlarge the claim, or lower checkpoint.keep", "No space left on device"),
+    Hint(
+        "disk-full",
+        "a disk is full: enlarge the claim, or keep fewer checkpoints (checkpoint.keep)",
+        "No space left on device",
+    ),
     Hint(
         "quota-exceeded",
-        "the volume's quota is used up: enlarge it, or lower checkpoint.keep",
+        "the volume's quota is used up: enlarge it, or keep fewer checkpoints (checkpoint.keep)",
         "Disk quota exceeded",
         source="errno(3), EDQUOT",
     ),
@@ -121,7 +126,8 @@ HINTS: Final = (
     ),
     Hint(
         "port-taken",
-        "TensorFlow's port is taken: start one server in a pod, or choose another spec.port",
+        "TensorFlow's port is taken: start one server in a pod, or choose another port (spec.port; of a TFJob the "
+        "container's port tfjob-port)",
         "Could not start gRPC server|Address already in use",
     ),
     Hint(
@@ -175,14 +181,15 @@ HINTS: Final = (
     ),
     Hint(
         "no-tpu",
-        "no TPU, or no TensorFlow for TPUs: check accelerator.profile, and use the trainer's tpu image",
+        "no TPU, or no TensorFlow for TPUs: request google.com/tpu (by accelerator.profile), and use the trainer's "
+        "tpu image",
         "TPUs not found in the cluster|ConfigureDistributedTPU",
     ),
     # -- data
     Hint(
         "url-scheme",
-        "TensorFlow itself opens no such URL: give it as checkpoint.path or export.path of the job and use "
-        "dtj_trainer.session(), which copies; or mount the data",
+        "TensorFlow itself opens no such URL: mount the data; or use dtj_trainer.session(), which copies "
+        "(checkpoint.path, export.path)",
         "File system scheme '.*' not implemented",
     ),
     Hint(
@@ -385,7 +392,7 @@ HINTS: Final = (
     # -- what a program without a GPU says, too
     Hint(
         "no-gpu",
-        "the program found no GPU: if it needs one, set accelerator.profile or request nvidia.com/gpu, and check the "
+        "the program found no GPU: if it needs one, request nvidia.com/gpu (by accelerator.profile), and check the "
         "node's device plugin",
         "CUDA_ERROR_NO_DEVICE|no CUDA-capable device is detected",
         source="CUDA driver API, CUresult 100",

@@ -80,7 +80,9 @@ def _variables(job: Job, spec: JobSpec, platform: Platform) -> tuple[Problem, ..
         return ()
     cluster = Cluster(job, spec, platform)
     lengths = (
-        [(Env.TF_CONFIG, "spec.replicaSpecs", cluster.longest)] if cluster.delivery is not Delivery.DERIVED else []
+        [(Env.TF_CONFIG, f"spec.{job.form.roles_field}", cluster.longest)]
+        if cluster.delivery is not Delivery.DERIVED
+        else []
     )
     for role in spec.roles():
         needs = accelerators.needs(spec, role, platform)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
+from bad_tfjobs import role, tfjob
 from builders import job, manifest
 from dtj.api import rules
 from dtj.api.job import Job
@@ -15,7 +16,7 @@ from dtj.api.spec import Role
 from dtj.api.validation import validate
 from dtj.client.checks import check_documents
 from dtj.client.manifest_files import Document
-from dtj.core.platform import ClusterNetwork, Platform
+from dtj.core.platform import ClusterNetwork, Platform, ReplicaServiceNetwork
 from dtj.core.validity import problems
 
 
@@ -154,9 +155,15 @@ class TestVariablesThatAreTooLong:
             def address(self, *, index: int, **_: object) -> str:
                 return f"a-host-that-has-a-long-name.example.com:{index + 1}"
 
-        (problem,) = problems(job(roles={"worker": 3600}), Platform(network=Ports(), inline_addresses=None))
-        assert "TF_CONFIG lists all peers and would have" in problem.message
+        platform = Platform(network=Ports(), inline_addresses=None)
+        (problem,) = problems(job(roles={"worker": 3600}), platform)
+        assert problem.message.startswith("spec.replicaSpecs: TF_CONFIG lists all peers and would have")
         assert "more than 131,061 in one variable: use fewer replicas" in problem.message
+
+    def test_of_a_tfjob_it_names_the_field_that_a_tfjob_has(self) -> None:
+        platform = Platform(network=ReplicaServiceNetwork())
+        (problem,) = problems(Job.from_object(tfjob("m" * 40, Worker=role(3600))), platform)
+        assert problem.message.startswith("spec.tfReplicaSpecs: TF_CONFIG lists all peers")
 
     def test_the_host_names_of_a_tpu_slice_count_too(self) -> None:
         workers = {"replicas": 6000, "accelerator": {"profile": "tpu-v5e", "topology": "100x240", "count": 4}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dtj.core.hints import HINTS, hint
@@ -74,6 +76,13 @@ REPORTED = [
 @pytest.mark.parametrize(("name", "words", "code"), REPORTED)
 def test_reported_words_are_recognized(name: str, words: str, code: int) -> None:
     assert hint(message=words, reason="Error", exit_code=code) == ADVICE[name]
+
+
+def test_no_hint_needs_a_field_that_a_tfjob_has_not() -> None:
+    """Fields of a DistributedTrainingJob stand in brackets, after words that hold for TFJobs, too."""
+    ours = re.compile(r"\b(?:spec|checkpoint|export|accelerator|runPolicy|elastic|replicaSpecs)\.\w+")
+    assert [name for name, advice in ADVICE.items() if ours.search(re.sub(r"\([^)]*\)", "", advice))] == []
+    assert "tfjob-port" in ADVICE["port-taken"]
 
 
 def test_each_hint_with_a_source_has_its_words_here() -> None:
