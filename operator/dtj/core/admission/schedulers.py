@@ -20,7 +20,7 @@ from dtj.core.admission.group import Group
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.observed import GangObject
 
-_SCHEDULER_NAMES: Final = {Gang.VOLCANO: "volcano", Gang.COSCHEDULING: "scheduler-plugins-scheduler"}
+SCHEDULER_NAMES: Final = {Gang.VOLCANO: "volcano", Gang.COSCHEDULING: "scheduler-plugins-scheduler"}
 """``schedulerName`` of the pods. For the others, the default scheduler places them."""
 
 
@@ -64,7 +64,7 @@ def resize(group: Group) -> JsonObject | None:
 
 def prepare(group: Group, pod: JsonObject) -> None:
     """Add to a pod's manifest what all pods of the job need, also one that comes back alone and joins no group."""
-    scheduler = _SCHEDULER_NAMES.get(group.api.gang)
+    scheduler = SCHEDULER_NAMES.get(group.api.gang)
     if scheduler is not None:
         object_at(pod, "spec").setdefault("schedulerName", scheduler)
     if group.api.gang is Gang.VOLCANO:
