@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from rich.table import Table
 
+from bad_tfjobs import tfjob
 from builders import manifest
 from dtj.api.json import JsonObject
 from dtj.api.printable import printable
@@ -288,3 +289,35 @@ def test_a_terminal_that_lacks_a_character_gets_a_question_mark_for_it(encoding:
     )
     assert b"chief, worker, ps, ?" in done.stdout
     assert done.stderr == b""
+
+
+def test_a_line_of_a_log_goes_to_a_file_as_it_was_written() -> None:
+    line = "Zähler → 日本 \x1b[1mbold\x1b[0m"
+    done = subprocess.run(
+        [sys.executable, "-c", f"from dtj.cli.common.terminal import copy_line; copy_line({line!r})"],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1:replace"},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.decode() == f"{line}\n"
+
+
+MODEL = "Zähler → 日本"
+"""Half of it is in Latin-1."""
+
+
+@pytest.mark.parametrize("command", ["convert {tfjob}", "submit -o yaml {job}"])
+def test_what_a_program_reads_is_in_utf_8_whatever_the_language_of_the_terminal(tmp_path: Path, command: str) -> None:
+    labelled = {"metadata": {"name": "digits", "annotations": {"model": MODEL}}}
+    files = {"tfjob": {**tfjob(), **labelled}, "job": {**manifest(), **labelled}}
+    paths = {name: tmp_path / f"{name}.yaml" for name in files}
+    for name, body in files.items():
+        paths[name].write_text(yaml.safe_dump(body, allow_unicode=True), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "dtj", *command.format(**paths).split()],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert MODEL in done.stdout.decode()

@@ -33,13 +33,19 @@ def say_lines(text: str, *, err: bool = False) -> None:
 
 
 def write(document: str) -> None:
-    """Print JSON or YAML for programs. Their writers escape what is not printable, so nothing of it is lost here."""
-    click.echo(printable(document), nl=False)
+    """Print JSON or YAML for programs. Their writers escape what is not printable, so nothing of it is lost here.
+
+    Programs read UTF-8, whatever the language of the terminal; a terminal gets what it can show.
+    """
+    text = printable(document)
+    shown = sys.stdout is not None and sys.stdout.isatty()
+    click.echo(text if shown else text.encode(), nl=False)
 
 
 def copy_line(line: str) -> None:
-    """Print a line of a log as the program wrote it: for a file or a program that reads it, never for a terminal."""
-    print(line, flush=True)  # click would leave out some sequences, and not others
+    """Print a line of a log as the program wrote it, in UTF-8: for a file or a program that reads it, never for a
+    terminal."""
+    click.echo(line.encode(errors="replace"))  # of a text, click would leave out some sequences, and not others
 
 
 def show_error(error: click.ClickException) -> None:
