@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias
 import click
 
 from dtj.cli import PROGRAM
-from dtj.cli.common.options import Place, place_options
+from dtj.cli.common.options import Place, place_options, where_runs_are
 from dtj.cli.common.terminal import Exit, say
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
     try:
         return asyncio.run(connected())
     except ConfigError as error:
-        say(f"{error}{_runs_here() if place == Place() else ''}", err=True)
+        here = where_runs_are("; for a run on this machine, use dtj report") if place == Place() else ""
+        say(f"{error}{here}", err=True)
         return Exit.USAGE
     except ClientError as error:
         return report_error(error)
@@ -64,14 +65,6 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
         return Exit.API
     except KeyboardInterrupt:
         return Exit.SIGNAL + signal.SIGINT
-
-
-def _runs_here() -> str:
-    """Where to look instead if there are runs on this machine; empty if there are none."""
-    from dtj.cli.common.options import RUNS
-    from dtj.local.run_directory import jobs_with_runs
-
-    return "".join(f"; for a run on this machine, use dtj report --run {name}" for name in jobs_with_runs(RUNS)[:1])
 
 
 def format_api_error(error: ApiError) -> str:

@@ -301,18 +301,19 @@ def complete_run(context: click.Context, parameter: click.Parameter, incomplete:
     return [*map(CompletionItem, names), *([] if names else [CompletionItem(incomplete, type="dir")])]
 
 
-def _examples() -> str:
-    """The jobs with runs in the folder where runs are by default, as an addition to a message; empty without any."""
+def where_runs_are(words: str) -> str:
+    """These words with a job that has runs in the folder where runs are by default, as an addition to a message; empty
+    without any."""
     from dtj.local.run_directory import jobs_with_runs
 
-    return "".join(f", such as --run {name}" for name in jobs_with_runs(RUNS)[:1])
+    return "".join(f"{words} --run {name}" for name in jobs_with_runs(RUNS)[:1])
 
 
 def check_one_is_given(name: str | None, run: str | None, place: Place) -> None:
     """Raises UsageError where both a job and a run are given, or neither, or a run and where a cluster is."""
     if (name is None) == (run is None):
         raise click.UsageError(
-            f"give the name of a job on the cluster, or a run on this machine with --run{_examples()}"
+            f"give the name of a job on the cluster, or a run on this machine with --run{where_runs_are(', such as')}"
         )
     if run is not None and place != Place():
         raise click.UsageError("--run means a run on this machine: leave out --namespace, --context and --kubeconfig")
