@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from dtj.api import names, schema
@@ -98,7 +100,7 @@ def _items(
         return
     for document in found.items():
         if is_tfjob(document.body) and not (tfjobs and document.body["apiVersion"] == of_kubeflow.API_VERSION):
-            words = f"this is a TFJob of Kubeflow: convert it with: dtj convert {document.path or STDIN} > job.yaml"
+            words = f"this is a TFJob of Kubeflow: convert it with: {_conversion(document.path or STDIN)}"
             yield (one_line(f"{document.title}: {words}"),)
         elif is_other(document.body) and not is_tfjob(document.body):
             words = f"left alone, because it is not a {names.KIND}; kubectl apply creates it"
@@ -109,6 +111,12 @@ def _items(
             note = note_on_sharing(checked.spec, checked.job.raw_spec) if isinstance(checked, Manifest) else None
             if note is not None:
                 yield one_line(f"{document.title}: {note}")
+
+
+def _conversion(source: str) -> str:
+    """The command, which must not write to what it reads: a shell empties the file first."""
+    made = "job.yaml" if source == STDIN else f"{Path(source).stem}-dtj.yaml"
+    return f"dtj convert {shlex.quote(source)} > {shlex.quote(made)}"
 
 
 def _check(

@@ -14,7 +14,18 @@ from typing import Any, Final, TypeAlias
 
 from dtj.api.job import Job
 from dtj.client.diagnosis import how_job_ended
-from dtj.client.logs import ContainerLog, LogLine, LogNote, LogSelection, has_log, log_of, merged, select, unreadable
+from dtj.client.logs import (
+    ContainerLog,
+    LogLine,
+    LogNote,
+    LogSelection,
+    has_log,
+    log_of,
+    merged,
+    select,
+    silence,
+    unreadable,
+)
 from dtj.client.pods import JobPod, pods_of, selector_of
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound
@@ -60,6 +71,8 @@ class LogFollower:
         Raises what :func:`~dtj.client.logs.select` raises, and Forbidden.
         """
         there = await select(self._gateway, self._job, self._selection)
+        if not there and not self._job.status.terminal:
+            yield LogNote(silence(there, self._job, self._selection))
         begun = [each for each in there if has_log(each, self._selection)]
         self._begun = {each.uid: log_of(self._gateway, each, self._selection.query(each)) for each in begun}
         async with aclosing(merged((each, self._begun[each.uid]) for each in begun)) as lines:

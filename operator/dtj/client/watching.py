@@ -121,13 +121,14 @@ class WaitCondition:
 
     @classmethod
     def parse(cls, word: str | None) -> WaitCondition:
-        """``complete``, ``failed``, ``ready`` or any condition of a job, in any case of letters; None is either end.
+        """``complete``, ``failed``, ``ready`` or any condition of a job, in any case of letters, which may follow
+        ``condition=`` as with kubectl; None is either end.
 
         Raises InvalidRequest.
         """
         if word is None:
             return cls(None)
-        found = _KNOWN.get(word.lower())
+        found = _KNOWN.get(word.lower().removeprefix("condition="))
         if found is None:
             known = ", ".join(sorted(_KNOWN))
             raise InvalidRequest(f'"{word}" is not a condition of a job: wait for one of {known}')

@@ -34,8 +34,8 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSource:
-    """The connection as the user gave it. Nothing given means: the cluster we run in, else the kubeconfig
-    of ``$KUBECONFIG``, else ``~/.kube/config``."""
+    """The connection as the user gave it. Nothing given means, as with kubectl: the kubeconfig of ``$KUBECONFIG``, else
+    ``~/.kube/config``, and where there is none, the cluster we run in."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -76,7 +76,8 @@ class ConnectionSource:
         return f"kubeconfig {self._paths()}"
 
     def _in_cluster(self) -> bool:
-        given = self.kubeconfig or self.context or os.environ.get("KUBECONFIG")
+        # As kubectl does: a pod's own account only where there is no kubeconfig.
+        given = self.kubeconfig or self.context or os.environ.get("KUBECONFIG") or os.path.exists(self._paths())
         return not given and SERVICE_HOST_ENV_NAME in os.environ and Path(SERVICE_TOKEN_FILENAME).exists()
 
     def _paths(self) -> str:

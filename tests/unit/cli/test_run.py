@@ -165,14 +165,15 @@ def test_a_timeout_stops_the_job_with_a_code_of_its_own(dtj: CommandLine) -> Non
 
 
 def test_ctrl_c_stops_the_processes_and_says_how_to_go_on(dtj: CommandLine) -> None:
-    running = dtj.start(write(dtj.folder, dtj.job(WAITS)).name)
+    needed = ("--trainer-python", str(dtj.trainer), "--ignore-memory")
+    running = dtj.start(*needed, "--timeout=1h", write(dtj.folder, dtj.job(WAITS)).name)
     dtj.wait_until_up()
     running.send_signal(signal.SIGINT)
     output, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert running.returncode == 130
     assert "Stopping: the processes save a checkpoint and end. Press Ctrl-C again to kill them.\n" in output
     commands = output.partition("\nNext\n")[2]
-    assert "run job.yaml" in commands
+    assert f"run {' '.join(needed)} job.yaml" in commands
     assert "# run it from the start: it has written no checkpoint\n" in commands
     assert errors == ""
     assert marked_processes(dtj.mark) == []
@@ -232,6 +233,23 @@ def test_a_run_whose_terminal_is_closed_saves_before_it_ends(
     assert running.wait(timeout=PATIENCE_SECONDS) == 128 + signal.SIGHUP
     assert dtj.saved() == 2
     assert marked_processes(dtj.mark) == []
+
+
+def test_a_run_that_is_told_twice_that_its_terminal_is_closed_saves_before_it_ends(dtj: CommandLine) -> None:
+    """An interactive shell tells its jobs, and when it has ended, the kernel tells those in the foreground."""
+    saving, end = dtj.folder / "saving", dtj.folder / "end"
+    waits = f"open({str(saving)!r}, 'w')\n    while not os.path.exists({str(end)!r}): time.sleep(0.05)\n"
+    code = SAVES.replace("    print('saved'", f"    {waits}    print('saved'")
+    running = dtj.start(write(dtj.folder, dtj.job(code, grace_seconds=60)))
+    dtj.wait_until_up()
+    running.send_signal(signal.SIGHUP)
+    eventually_true(saving.exists)
+    running.send_signal(signal.SIGHUP)
+    end.touch()
+    output, _ = running.communicate(timeout=PATIENCE_SECONDS)
+    assert "Killing" not in output
+    assert running.returncode == 128 + signal.SIGHUP
+    assert dtj.saved() == 2
 
 
 def test_a_run_that_can_print_nothing_goes_on_to_its_end(dtj: CommandLine) -> None:

@@ -69,7 +69,7 @@ def test_a_tfjob_without_a_spec_is_refused(dtj: Dtj, command: str, tmp_path: Pat
 def test_a_tfjob_is_run_on_a_machine_once_it_is_converted(dtj: Dtj, tmp_path: Path) -> None:
     file = write(tmp_path, TFJOB)
     assert dtj("run", file).complaint == (
-        f"{file}: old: this is a TFJob of Kubeflow: convert it with: dtj convert {file} > job.yaml\n"
+        f"{file}: old: this is a TFJob of Kubeflow: convert it with: dtj convert {file} > {Path(file).stem}-dtj.yaml\n"
     )
 
 

@@ -143,6 +143,7 @@ async def test_what_there_is_comes_first_then_what_comes_and_each_line_once() ->
 async def test_pods_of_a_tfjob_that_start_later_are_followed_too() -> None:
     cluster = Cluster(Job.from_object(stored(bad_tfjobs.tfjob("digits"))))
     following = Follower(cluster)
+    await following.until("digits has no such pods at present: no operator has seen it yet")
     for index in ("0", "1"):
         cluster.write(f"worker-{index}", f"of worker {index}")
         pod = pod_body(f"worker-{index}")
@@ -182,7 +183,7 @@ async def test_a_deleted_job_ends_it() -> None:
     cluster = Cluster()
     following = Follower(cluster)
     cluster.end_job(None)
-    assert await following.rest() == ["digits was deleted"]
+    assert await following.rest() == ["digits has no such pods at present: Running", "digits was deleted"]
 
 
 async def test_a_missing_right_ends_it() -> None:

@@ -26,7 +26,7 @@ def with_conditions(*kinds: Condition, generation: int = 1, observed: int = 1) -
 
 @pytest.mark.parametrize("kind", Condition)
 def test_a_condition_goes_by_its_name_in_any_case(kind: Condition) -> None:
-    for word in (kind, kind.lower(), kind.upper()):
+    for word in (kind, kind.lower(), kind.upper(), f"condition={kind}"):
         assert WaitCondition.parse(word) == WaitCondition(kind)
 
 

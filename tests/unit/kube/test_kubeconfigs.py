@@ -12,7 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 from dtj.api.json import JsonObject
-from dtj.kube import credential_plugin
+from dtj.kube import config, credential_plugin
 from dtj.kube.config import ConfigError, ConnectionSource
 
 VERSION = "client.authentication.k8s.io/v1"
@@ -217,3 +217,18 @@ async def test_a_plugin_that_does_not_end_is_killed_after_a_while(
     hangs = with_plugin(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 3600")
     assert "exec: sh gave no credentials within 1 s" in await refusal(hangs)
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+
+
+async def test_in_a_pod_a_kubeconfig_at_its_usual_place_comes_before_the_pods_own_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("of the pod")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setattr(config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    assert ConnectionSource().describe() == "service account of this pod"
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text(json.dumps(BASE))
+    assert (await ConnectionSource().load()).host == "https://c.example:6443"
+    assert ConnectionSource().namespace() == "mine"

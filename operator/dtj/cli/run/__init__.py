@@ -66,9 +66,7 @@ def run(
     from dtj.cli.run.on_this_machine import Options
     from dtj.cli.run.on_this_machine import run_files as run_files_here
 
-    options = Options(
-        runs=runs, resume=resume, timeout=timeout, ignore_memory=ignore_memory, command=_command(context, runs)
-    )
+    options = Options(runs=runs, resume=resume, timeout=timeout, ignore_memory=ignore_memory, command=_command(context))
     return run_files_here(files, options, trainer_python=trainer_python)
 
 
@@ -94,6 +92,9 @@ def _check_options(context: click.Context, on_cluster: bool) -> None:
             raise click.UsageError(f"{option.opts[-1]} {why}")
 
 
-def _command(context: click.Context, runs: Path) -> tuple[str, ...]:
-    given = context.get_parameter_source("runs") is not ParameterSource.DEFAULT
-    return (*context.command_path.split(), *(("--output-dir", str(runs)) if given else ()))
+def _command(context: click.Context) -> tuple[str, ...]:
+    """The command with what was given of the options that the next run of the job needs, too."""
+    values = {"runs": "--output-dir", "trainer_python": "--trainer-python"}
+    given = {name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    options = [word for name, option in values.items() if name in given for word in (option, str(context.params[name]))]
+    return (*context.command_path.split(), *options, *(("--ignore-memory",) if "ignore_memory" in given else ()))

@@ -169,6 +169,8 @@ class _StopSignals:
                 timer.cancel()
 
     def _on_signal(self, number: signal.Signals) -> None:
+        if self.exit_code and number == signal.SIGHUP:
+            return  # of a closed terminal the shell tells its jobs, and so does the kernel when the shell has ended
         if self.exit_code:
             self._running.kill()
             self._shown.say("Killing the processes.")
