@@ -94,6 +94,28 @@ def test_the_others_know_that_a_worker_leaves_before_its_pod_is_deleted(
     assert world.job.status.replica_statuses["worker"].desired == 2
 
 
+def test_workers_that_the_job_wants_again_before_their_pods_are_gone_were_not_lost() -> None:
+    limits = {"disruptionLimit": 0, "backoffLimit": 0}
+    world = trains(elastic(4, runPolicy=limits))
+    world.becomes(elastic(2, runPolicy=limits))
+    world.becomes(elastic(4, runPolicy=limits))
+    world.set_pod("worker-3", Phase.FAILED, exit_code=143)
+    world.settle_deletions()
+    world.all_join()
+    assert world.members() == {"worker": "0-3"}
+    assert (world.job.status.attempt, world.job.status.state, world.job.status.restarts.total) == (1, "Running", 0)
+
+
+def test_a_failure_before_the_first_word_of_the_launcher_is_charged_once() -> None:
+    world = trains(elastic(3, runPolicy={"backoffLimit": 1}), launched=False)
+    world.sees("worker-2", Phase.FAILED, exit_code=1)
+    assert world.job.status.pending_restart is not None
+    world.launched = True
+    world.settle()
+    world.wait(5)
+    assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 1)
+
+
 def test_each_pod_is_told_twice_since_a_kubelet_may_overlook_the_first_time() -> None:
     world = trains(elastic(4))
     world.becomes(elastic(2))

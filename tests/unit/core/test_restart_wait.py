@@ -27,3 +27,15 @@ def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
         world.wait(0.5)
         assert f"digits-worker-0-r{number + 1}" in world.pods
         world.run_all()
+
+
+def test_the_longest_wait_holds_as_it_is_recorded_in_whole_seconds() -> None:
+    world = running(roles={"worker": 1}, backoffLimit=9)
+    for _ in range(6):
+        world.fail_worker(3)
+    world.wait(0.4)
+    world.sees("worker-0-r6", Phase.FAILED, exit_code=3)
+    world.wait(59)
+    assert world.job.status.attempt == 7
+    world.wait(2)
+    assert world.job.status.attempt == 8

@@ -10,6 +10,7 @@ from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import Create, Kind
 from dtj.core.observed import Blocker, Phase
+from support.elastic_world import trains
 from support.planned import called, does
 from world import World, running
 
@@ -55,6 +56,19 @@ def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -
     assert world.service.config_map == after
     order = [*map(called, world.history)]
     assert order.index("Create ConfigMap", order.index("Create Service")) < order.index("Update Service")
+
+
+def test_the_old_one_stays_while_a_pod_that_has_not_started_refers_to_it() -> None:
+    world = trains(job(roles={"worker": MANY}, elastic={"minReplicas": 1, "maxReplicas": 100}))
+    (before,) = world.config_maps
+    world.loses("worker-5")
+    world.settle_deletions()
+    assert world.pods["digits-worker-5-r1"].phase is Phase.PENDING
+    world.becomes(job(roles={"worker": MANY + 1}, elastic={"minReplicas": 1, "maxReplicas": 100}))
+    world.settle_deletions()
+    assert before in world.config_maps
+    assert world.service is not None
+    assert world.service.config_map in {*world.config_maps} - {before}
 
 
 @pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])

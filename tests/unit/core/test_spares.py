@@ -239,3 +239,19 @@ def test_a_slow_worker_stays_without_a_spare_that_waits_and_unless_the_job_asks_
 def test_a_slow_chief_stays() -> None:
     world = with_a_straggler(elastic(2, chief=1, spares=1, straggler="Replace"), "chief-0")
     assert world.members() == {"chief": "0", "worker": "0-1"}
+
+
+def test_a_spare_that_fails_again_and_again_uses_up_no_limit_and_is_not_started_in_a_tight_loop() -> None:
+    world = trains(elastic(2, spares=1, runPolicy={"backoffLimit": 1, "disruptionLimit": 0}))
+    for number in range(3):
+        world.sees(f"worker-2-r{number}" if number else "worker-2", Phase.FAILED, exit_code=1)
+        world.settle_deletions()
+        world.wait(58)
+        assert f"digits-worker-2-r{number + 1}" not in world.pods
+        world.wait(3)
+        world.all_run()
+    world.loses("worker-2-r3")
+    world.settle_deletions()
+    assert "digits-worker-2-r4" in world.uids()
+    assert (world.job.status.state, world.job.status.restarts.total) == ("Running", 0)
+    assert world.job.status.root_cause is None

@@ -29,6 +29,15 @@ def test_a_job_that_is_created_suspended_creates_nothing_and_says_so() -> None:
     assert world.step() == ()
 
 
+def test_a_suspended_job_that_cannot_run_says_both_and_no_deadline_counts() -> None:
+    limits = {"suspend": True, "startDeadlineSeconds": 60}
+    world = World(job(runPolicy=limits, accelerator={"profile": "nvidia-l5"})).settle()
+    world.wait(1000)
+    assert world.job.status.state == "Suspended"
+    assert world.is_true(Condition.SUSPENDED)
+    assert "nvidia-l5" in world.condition(Condition.INVALID).message
+
+
 def test_suspending_stops_all_pods_and_the_service_and_is_recorded_first() -> None:
     world = running()
     world.job = edited(world.job, suspend=True)

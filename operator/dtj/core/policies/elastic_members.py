@@ -225,7 +225,7 @@ def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
 
 def _in_time(context: JobContext, since: datetime, wait: timedelta) -> datetime:
     """When a wait is over; now, if it began further ahead than it can: the clock was set back."""
-    most = wait + restart_wait.LONGEST_BACKOFF
+    most = wait + restart_wait.LONGEST_RECORDED
     return restart_wait.at_most_later(since + wait, most, context.now) or context.now
 
 

@@ -17,6 +17,7 @@ from dtj.core.actions import Action, Create, Delete, Kind
 from dtj.core.context import JobContext
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.manifests.tf_config import may_be_config_map_of
+from dtj.core.observed import Phase
 from dtj.core.policies import clean_pod_policy, tfjob_replica_services
 
 
@@ -91,11 +92,15 @@ def service(job: Job, spec: JobSpec, *, attempt: int, config_map: str = "") -> J
 
 
 def _config_map_before_pods(context: JobContext) -> tuple[Action, ...]:
-    """Create the ConfigMap that this attempt's pods refer to, and delete the one of another number of replicas."""
+    """Create the ConfigMap that this attempt's pods refer to, and delete the one of another number of replicas.
+
+    That one stays where a pod that has not started may still refer to it, and goes with the job then.
+    """
     wanted, found = context.cluster.config_map_name, _config_map_named(context)
     if wanted == found and not (wanted and _is_missed(context, wanted)):
         return ()
-    outdated = (Delete(Kind.CONFIG_MAP, found),) if found and found != wanted else ()
+    needed = any(pod.phase is Phase.PENDING for pod in context.current)
+    outdated = (Delete(Kind.CONFIG_MAP, found),) if found and found != wanted and not needed else ()
     return (*((Create(Kind.CONFIG_MAP, context.cluster.config_map()),) if wanted else ()), *outdated)
 
 

@@ -221,7 +221,11 @@ def _restart_alone(context: JobContext, losses: PodLosses) -> Decision | None:
         for verdict in verdicts
     }
     status = node_losses.of_ends(status, (verdict.ended for verdict in verdicts), context.now)
-    update: dict[str, object] = {"replica_statuses": restart_wait.replaced(status, following)}
+    # What was to restart all, before the launcher said that replicas can come back alone, is paid by this.
+    update: dict[str, object] = {
+        "replica_statuses": restart_wait.replaced(status, following),
+        "pending_restart": None,
+    }
     errors = [each.ended for each in verdicts if each.charged and not each.ended.by_infrastructure]
     if errors:
         update["root_cause"] = root_cause(errors[-1])
@@ -251,7 +255,8 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
         if replica is None or _cause_may_show(context, lost):
             continue
         ended = free.judged(lost)
-        follows = peer_charged or is_secondary_failure(ended, losses, latest)
+        concerns_nobody = replica in context.spares or _was_given_back(context, lost.pod)
+        follows = concerns_nobody or peer_charged or is_secondary_failure(ended, losses, latest)
         denied = None if follows else _denied(context, status, ended)
         if denied is not None and replica.role in context.may_fail:
             given_up = given_up or denied
@@ -259,14 +264,22 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
         if denied is not None:
             return denied
         due = max(context.now, restart_wait.due(status, ended, all_at_once=False, now=context.now))
+        if replica in context.spares and not ended.by_infrastructure:
+            # No error of a spare is counted, so that no limit ends its restarts.
+            due = context.now + restart_wait.LONGEST_BACKOFF
         verdicts.append(_Verdict(ended, replica, due, charged=not follows))
         # A lost peer is charged once, however many lost it.
-        peer_charged = peer_charged or lost.failure_class is PodFailureClass.PEER_LOST
+        peer_charged = peer_charged or (not concerns_nobody and lost.failure_class is PodFailureClass.PEER_LOST)
         if not follows:
             status = _charged(free, status, ended.failure_class, ended.pod.role)
     if given_up is not None and not verdicts and not _some_train(context):
         return given_up
     return status, verdicts
+
+
+def _was_given_back(context: JobContext, pod: Pod) -> bool:
+    """Whether a pod was deleted because the job wanted fewer workers, which it wants again before the pod is gone."""
+    return replica_of(pod) in context.outsiders and pod.terminating and not pod.disrupted
 
 
 def _some_train(context: JobContext) -> bool:

@@ -30,6 +30,9 @@ A node that refuses every pod at once must not be asked without end.
 """
 
 LONGEST_BACKOFF: Final = timedelta(seconds=60)
+LONGEST_RECORDED: Final = LONGEST_BACKOFF + timedelta(seconds=1)
+"""The same as it is recorded: in whole seconds, rounded up."""
+
 GOOD_RUN: Final = timedelta(minutes=10)
 """A pod that ran so long was no quick failure: the backoff begins again."""
 
@@ -113,7 +116,7 @@ def pending(ended: PodEnd, why: str, due: datetime) -> PendingRestart:
 
 def pending_due(restart: PendingRestart, now: datetime) -> datetime:
     """When a restart that was recorded may begin."""
-    return at_most_later(parse_time(restart.not_before), LONGEST_BACKOFF, now) or now
+    return at_most_later(parse_time(restart.not_before), LONGEST_RECORDED, now) or now
 
 
 def class_of(restart: PendingRestart) -> PodFailureClass:
@@ -136,7 +139,7 @@ def restart_due(context: JobContext, replica: Replica) -> datetime | None:
     """When the next pod of a replica that is replaced alone may be created, by what was recorded then."""
     counts = context.job.status.replica_statuses.get(replica.role)
     due = parse_time(counts.restarting.get(str(replica.index))) if counts is not None else None
-    return at_most_later(due, LONGEST_BACKOFF, context.now)
+    return at_most_later(due, LONGEST_RECORDED, context.now)
 
 
 def seconds_until_due(context: JobContext, replica: Replica) -> float:

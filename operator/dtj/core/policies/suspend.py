@@ -18,8 +18,8 @@ SUSPENDED_BY_USER: Final = DesiredCondition("True", Reason.SUSPENDED, "set runPo
 
 
 def suspend(context: JobContext) -> Decision | None:
-    """Stop what runs while ``runPolicy.suspend`` is set. A manifest with problems that never ran is reported first."""
-    if not context.spec.run_policy.suspend or not (context.has_something_to_stop or not context.problems):
+    """Stop what runs while ``runPolicy.suspend`` is set, also of a job whose manifest has problems."""
+    if not context.spec.run_policy.suspend:
         return None
     stopping = stop_all(context, SUSPENDED_BY_USER)
     return stopping if context.has_something_to_stop else stopping.then(*admission.drop(context))
