@@ -218,6 +218,20 @@ def test_all_start_again_where_the_launcher_cannot_exchange_the_members(
     assert world.job.status.attempt == 2
 
 
+def test_a_job_that_goes_on_with_an_image_without_the_launcher_starts_again_when_it_is_scaled() -> None:
+    world = trains(elastic(2))
+    world.becomes(elastic(2, runPolicy={"suspend": True}))
+    world.settle_deletions()
+    world.launched = False
+    world.becomes(elastic(2))
+    world.all_run()
+    world.pods = {name: replace(pod, ip="10.0.0.1") for name, pod in world.pods.items()}
+    world.becomes(elastic(3))
+    assert world.job.status.attempt == 2, "its launcher may not have spoken yet"
+    world.wait(60)
+    assert world.job.status.attempt == 3
+
+
 def test_a_job_that_is_scaled_before_the_first_word_of_its_launcher_waits_for_it_a_minute() -> None:
     speaks, silent = trains(elastic(2), launched=False), trains(elastic(2), launched=False)
     for world in (speaks, silent):

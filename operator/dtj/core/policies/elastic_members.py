@@ -58,10 +58,10 @@ def seconds_until_known(context: JobContext) -> float:
     """For how long to wait for the launcher's first word, before the pods of a job that runs are taken to have none."""
     if context.world is None or context.leader is None:
         return 0.0
-    reported, pod = progress(context), context.pod_of(context.leader)
+    pod = context.pod_of(context.leader)
     can_be_asked = pod is not None and pod.ip and is_ready(pod)
     since = true_since(context.job.status, Condition.PODS_READY)
-    if (reported is not None and reported.reported) or not can_be_asked or since is None:
+    if context.latest_answer is not None or not can_be_asked or since is None:
         return 0.0
     return context.seconds_until(_in_time(context, since, FIRST_WORD))
 

@@ -50,8 +50,13 @@ def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decis
         # Others look for a resumed job's pods by their first names, which are free again.
         counts = {role: count.model_copy(update={"restarts": {}}) for role, count in counts.items()}
         status = status.model_copy(update={"first_attempt": status.attempt})
+    progress = status.progress
+    if progress is not None:
+        # Whether the pods of a job that goes on have the launcher is not known: its image may change meanwhile.
+        progress = progress.model_copy(update={"world": None})
     held = status.model_copy(
         update={
+            "progress": progress,
             "start_time": None,
             "ready_time": None,
             "pending_restart": None,
