@@ -127,6 +127,9 @@ _PATTERN_HINTS: Final = {
 """What the server does not say: nobody should have to read a pattern."""
 
 
+_NAME_OF_TEMPLATE: Final = ".template.metadata.name"
+"""Templates of other kinds often have one. It has no effect there, either."""
+
 _GONE: Final = {
     "spec.runPolicy.scheduling.topologyKey": "it is gone: set the annotation kueue.x-k8s.io/podset-required-topology "
     "of the template, or a podAffinity in it",
@@ -188,7 +191,10 @@ def _check_object(value: JsonObject, schema: JsonObject, path: str) -> Iterator[
                 yield from _check(item, inner, _below(path, key))
         elif not schema.get("x-kubernetes-preserve-unknown-fields"):
             field = _below(path, key)
-            remedy = f"; {_GONE[field]}" if field in _GONE else suggestion(key, schema)
+            if field.endswith(_NAME_OF_TEMPLATE):
+                remedy = "; remove it: the pods are named after the job"
+            else:
+                remedy = f"; {_GONE[field]}" if field in _GONE else suggestion(key, schema)
             yield Violation(field, f'unknown field "{field}"{remedy}')
 
 

@@ -123,8 +123,8 @@ class Accelerator(SpecModel):
         default=None,
         ge=1,
         le=1024,
-        description="count is the number of devices of each pod. Defaults to 1 for GPUs, and to the chips of each host "
-        "in the topology for TPUs.",
+        description="count is the number of devices of each pod. Defaults for GPUs to what the container asks for, or "
+        "1, and for TPUs to the chips of each host in the topology.",
     )
     topology: str | None = Field(
         default=None,

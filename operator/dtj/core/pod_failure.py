@@ -126,6 +126,8 @@ def _class_of(pod: Pod, *, together: bool) -> PodFailureClass | None:
             PodFailureClass.DISRUPTION if pod.reason else PodFailureClass.USER_ERROR
         )  # not admitted, by a word that is not known
     known = class_of_container_reason(end.reason, end.exit_code)
+    if known is PodFailureClass.OUT_OF_MEMORY and end.init_container:
+        return PodFailureClass.USER_ERROR  # more memory for the main container would not help
     return known or (PodFailureClass.PEER_LOST if code == PEER_LOST_EXIT_CODE else PodFailureClass.USER_ERROR)
 
 

@@ -67,12 +67,19 @@ def test_types_and_ranges_are_checked_with_the_path_of_the_field(case: str) -> N
             r'spec\.stratgy: unknown field "spec\.stratgy"; did you mean "strategy"\?',
         ),
         (
+            manifest(
+                template={"metadata": {"name": "digits"}, "spec": {"containers": [{"name": "trainer", "image": "x"}]}}
+            ),
+            r'spec\.template\.metadata\.name: unknown field "spec\.template\.metadata\.name"; remove it: the pods are '
+            "named after the job",
+        ),
+        (
             SCHEMA_BREAKERS["an export as something unheard of"],
             r'spec\.export\.formats\[1\]: Unsupported value: "ONNX": supported values: "SavedModel", "TFLite", '
             '"TensorFlowJS"',
         ),
     ],
-    ids=["a role", "a quantity", "a misspelt field", "a format"],
+    ids=["a role", "a quantity", "a misspelt field", "a name of the template", "a format"],
 )
 def test_what_is_none_is_named_with_what_there_is(body: JsonObject, line: str) -> None:
     (violation,) = validate(body)

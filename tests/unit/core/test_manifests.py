@@ -177,8 +177,9 @@ class TestSecurity:
         assert dig(made, "spec", "securityContext") == {"seccompProfile": {"type": "RuntimeDefault"}}
         assert dig(made, "spec", "containers", 0, "securityContext") == {"allowPrivilegeEscalation": False}
 
-    def test_a_service_account_that_the_user_names_keeps_its_token(self) -> None:
-        made = pod(job(template=template(serviceAccountName="bucket-reader")))
+    @pytest.mark.parametrize("field", ["serviceAccountName", "serviceAccount"])
+    def test_a_service_account_that_the_user_names_keeps_its_token(self, field: str) -> None:
+        made = pod(job(template=template(**{field: "bucket-reader"})))
         assert dig(made, "spec", "automountServiceAccountToken") is None
 
     @pytest.mark.parametrize("context", [{"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}])
@@ -372,6 +373,14 @@ class TestAccelerators:
         assert dig(worker, "spec", "tolerations", 0, "key") == "nvidia.com/gpu"
         server = pod(owner, Replica(Role.PS, 0))
         assert dig(server, "spec", "nodeSelector") is None
+
+    @pytest.mark.parametrize("kind", ["limits", "requests"])
+    @pytest.mark.parametrize(("said", "given"), [({}, 4), ({"count": 2}, 2)], ids=["unless a count is said", "said"])
+    def test_a_container_gets_as_many_gpus_as_it_asks_for(self, kind: str, said: dict[str, int], given: int) -> None:
+        own = {"name": "trainer", "image": "x", "resources": {kind: {"nvidia.com/gpu": 4}}}
+        made = pod(job(template={"spec": {"containers": [own]}}, accelerator={"profile": "nvidia", **said}))
+        resources = dig(made, "spec", "containers", 0, "resources")
+        assert resources == {"limits": {"nvidia.com/gpu": given}, "requests": {"nvidia.com/gpu": given}}
 
     def test_a_slice_of_two_hosts_knows_its_ranks_and_host_names(self) -> None:
         owner = job(strategy="TPU", roles={"worker": 2}, accelerator={"profile": "tpu-v5e", "topology": "2x4"})

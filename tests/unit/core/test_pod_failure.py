@@ -92,6 +92,16 @@ def test_an_eviction_for_the_pods_own_use_of_storage_is_its_error(message: str, 
     assert ending(over(reason="Evicted", message=message)) is expected
 
 
+@pytest.mark.parametrize(
+    ("init", "expected"), [("", PodFailureClass.OUT_OF_MEMORY), ("fetch", PodFailureClass.USER_ERROR)]
+)
+def test_more_memory_for_the_main_container_is_asked_for_by_the_main_container_alone(
+    init: str, expected: PodFailureClass
+) -> None:
+    end = replace(ended(137), reason="OOMKilled", init_container=init)
+    assert ending(over(termination=end)) is expected
+
+
 def test_peers_that_leave_together_with_one_that_was_asked_to_stop_are_believed_at_once() -> None:
     peer = replace(pod(JOB, "worker-1"), **asked_to_stop(0))
     assert ending(failed(42), peer) is PodFailureClass.PREEMPTION

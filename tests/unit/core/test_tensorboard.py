@@ -162,6 +162,7 @@ class TestWhatItIsMadeOf:
     def test_it_is_the_image_that_trains_with_its_user_and_its_pull_secret(self) -> None:
         pod_spec: JsonObject = {
             "imagePullSecrets": [{"name": "registry"}],
+            "serviceAccount": "bucket-reader",
             "securityContext": {"fsGroup": 7},
             "nodeSelector": {"gpu": "a100"},
             "containers": [
@@ -179,6 +180,8 @@ class TestWhatItIsMadeOf:
         assert dig(container, "securityContext", "runAsUser") == 7
         assert dig(container, "securityContext", "privileged") is None
         assert dig(made, "spec", "imagePullSecrets") == [{"name": "registry"}]
+        assert dig(made, "spec", "serviceAccount") == "bucket-reader"
+        assert dig(made, "spec", "automountServiceAccountToken") is None
         assert dig(made, "spec", "securityContext", "fsGroup") == 7
         assert dig(made, "spec", "nodeSelector") is None
         assert "nvidia.com/gpu" not in str(made)

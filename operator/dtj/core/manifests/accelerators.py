@@ -27,7 +27,8 @@ class AcceleratorNeeds:
     """What one pod needs for its accelerator: what the profile says, so many of its resource, and these nodes."""
 
     profile: Profile
-    count: int
+    count: int | None
+    """As many as the container asks for itself, or one, where it is None."""
     node_selector: dict[str, str]
 
 
@@ -119,9 +120,9 @@ class SliceHosts:
         return {Env.TPU_WORKER_ID: str(self.ranks[replica]), Env.TPU_WORKER_HOSTNAMES: self.names}
 
 
-def _count(accelerator: Accelerator, profile: Profile, *, hosts: int) -> int:
+def _count(accelerator: Accelerator, profile: Profile, *, hosts: int) -> int | None:
     if profile.tpu is None or accelerator.topology is None:
-        return accelerator.count or 1
+        return accelerator.count
     return chips_per_host(
         profile.tpu,
         total=chips(accelerator.topology),

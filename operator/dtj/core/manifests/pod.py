@@ -221,8 +221,10 @@ def _apply_accelerator(pod_spec: JsonObject, main: JsonObject, needs: accelerato
     if needs is None:
         return
     profile, resources = needs.profile, object_at(main, "resources")
+    asked = (dig(resources, kind, profile.resource) for kind in ("limits", "requests"))
+    count = needs.count or next((amount for amount in asked if amount is not None), 1)
     for kind in ("limits", "requests"):  # extended resources and huge pages need both to be equal
-        object_at(resources, kind).update({**profile.resources, profile.resource: needs.count})
+        object_at(resources, kind).update({**profile.resources, profile.resource: count})
     if profile.capabilities:
         capabilities = object_at(object_at(main, "securityContext"), "capabilities")
         added = items_of(capabilities.get("add"))
@@ -297,7 +299,7 @@ def apply_security(pod_spec: JsonObject, *, restricted: bool) -> None:
 
     A service account that the user names is there to be used, so its token stays mounted.
     """
-    if "serviceAccountName" not in pod_spec:
+    if not (pod_spec.get("serviceAccountName") or pod_spec.get("serviceAccount")):  # the old name, which still counts
         pod_spec.setdefault("automountServiceAccountToken", False)
     pod_context = object_at(pod_spec, "securityContext")
     pod_context.setdefault("seccompProfile", {"type": "RuntimeDefault"})

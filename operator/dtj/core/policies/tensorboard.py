@@ -159,7 +159,13 @@ def tensorboard_pod(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
 
 
 _IMAGE: Final = ("image", "imagePullPolicy")
-_OF_THE_POD: Final = ("imagePullSecrets", "serviceAccountName", "automountServiceAccountToken", "securityContext")
+_OF_THE_POD: Final = (
+    "imagePullSecrets",
+    "serviceAccountName",
+    "serviceAccount",
+    "automountServiceAccountToken",
+    "securityContext",
+)
 """What of the template decides whether the image can be pulled and the logs can be read."""
 
 _OF_THE_CONTAINER: Final = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions")
