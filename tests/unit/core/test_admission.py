@@ -134,6 +134,7 @@ class TestInWhichWords:
                 {
                     ("metadata", "annotations", "scheduling.k8s.io/group-name"): "digits",
                     ("metadata", "annotations", "volcano.sh/task-spec"): "chief",
+                    ("metadata", "annotations", "scheduling.volcano.sh/queue-name"): "team-a",
                     ("spec", "schedulerName"): "volcano",
                     ("spec", "priorityClassName"): "high",
                 },

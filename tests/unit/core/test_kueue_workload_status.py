@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from builders import job
 from dtj.api.json import JsonObject, objects
 from dtj.core.actions import Create
 from dtj.core.observed import GangApi, Phase
@@ -45,24 +48,30 @@ class TestDuties:
             ("ClusterQueueStopped", "False"),
             ("AdmissionCheck", "False"),
             ("Deactivated", "False"),
+            # Kueue ends a pause for the reason Deactivated alone.
+            ("DeactivatedDueToMaximumExecutionTimeExceeded", "False"),
+            ("DeactivatedDueToRequeuingLimitExceeded", "False"),
         ],
     )
     def test_only_kueue_ends_a_back_off(self, reason: str, requeued: str) -> None:
         story = admitted()
         evict(story, reason)
-        assert workload_conditions(story)["Requeued"] == f"{requeued}/{reason}"
+        assert workload_conditions(story)["Requeued"] == f"{requeued}/{reason.partition('DueTo')[0]}"
         assert workload_conditions(story)["PodsReady"] == "False/WaitForStart"
 
-    def test_the_time_of_execution_adds_up(self) -> None:
+    @pytest.mark.parametrize(
+        ("reason", "seconds"), [("Preempted", 130), ("DeactivatedDueToMaximumExecutionTimeExceeded", None)]
+    )
+    def test_the_time_of_execution_adds_up_until_it_is_over(self, reason: str, seconds: int | None) -> None:
         story, field = admitted(), "accumulatedPastExecutionTimeSeconds"
         at = format_time(story.now)
         kept = [one for one in objects(story.the_gang.status.get("conditions")) if one["type"] != "Admitted"]
         since = {**kueue_condition("Admitted"), "lastTransitionTime": at}
-        before: JsonObject = {**story.the_gang.status, field: 100}
+        before: JsonObject = {**story.the_gang.status, **({field: 100} if seconds else {})}
         story.kueue_says({**before, "conditions": [*kept, since]})
         story.advance(30)
-        evict(story, "Preempted")
-        assert story.the_gang.status[field] == 130
+        evict(story, reason)
+        assert story.the_gang.status.get(field) == seconds
 
     def test_completed_pods_give_their_quota_back_and_a_restart_that_needs_it_waits_in_the_queue(self) -> None:
         story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
@@ -77,3 +86,28 @@ class TestDuties:
         assert "reclaimablePods" not in story.the_gang.status
         assert not [pod for pod in story.pods.values() if not pod.main_container_ended]
         assert len(story.taken(Create, GangApi)) == 2
+
+    @pytest.mark.parametrize("active", [True, False])
+    def test_a_job_that_is_evicted_keeps_its_workload_though_completed_pods_gave_quota_back(self, active: bool) -> None:
+        story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+        story.sees("worker-1", Phase.SUCCEEDED)
+        before = story.the_gang.uid
+        story.gang = replace(story.the_gang, active=active)
+        evict(story, "Preempted" if active else "Deactivated")
+        assert (story.the_gang.uid, story.the_gang.active) == (before, active)
+        assert workload_conditions(story)["QuotaReserved"] == "False/Pending"
+
+    def test_a_workload_that_was_deactivated_is_not_made_again_for_a_job_of_another_size(self) -> None:
+        story = admitted(roles={"worker": 2}, elastic={"minReplicas": 1, "maxReplicas": 4})
+        before = story.the_gang.uid
+        story.gang = replace(story.the_gang, active=False)
+        evict(story, "Deactivated")
+        story.becomes(
+            job(
+                roles={"worker": 3},
+                elastic={"minReplicas": 1, "maxReplicas": 4},
+                runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}},
+            )
+        )
+        story.settle_deletions()
+        assert (story.the_gang.uid, story.the_gang.active) == (before, False)

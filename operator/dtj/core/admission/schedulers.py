@@ -72,6 +72,9 @@ def prepare(group: Group, pod: JsonObject) -> None:
         metadata = object_at(pod, "metadata")
         task = dig(metadata, "labels", group.job.form.role_label)
         add(metadata, "annotations", {"volcano.sh/task-spec": task})
+        if queue := group.spec.scheduling.queue:
+            # Volcano makes a PodGroup for a pod that comes back alone, in the queue that the pod names.
+            add(metadata, "annotations", {"scheduling.volcano.sh/queue-name": queue})
 
 
 def join(group: Group, pod: JsonObject) -> None:

@@ -45,7 +45,7 @@ def hold_until_admitted(context: JobContext) -> Decision | None:
     asked = ask_why(context)
     if asked is not None:
         return asked
-    why = queued_because(context, workload if same else None)
+    why = queued_because(context, workload if same or (workload is not None and not workload.active) else None)
     stopping = stop_all(context, why)
     if context.has_something_to_stop and workload is not None and not same:
         return stopping.if_written(Emit("Normal", Reason.QUEUED, _OTHER_PODS))
@@ -98,6 +98,8 @@ def _have_workload(context: JobContext, api: GangApi, *, same: bool) -> tuple[Ac
         return ()
     if same and workload.queue == (context.spec.scheduling.queue or "") and not _adds_gate(context, workload):
         return (*_follow_job(context, workload), *kueue_priorities.follow_label(context, workload))
+    if not workload.active:
+        return ()  # another one would be active: who deactivated it says when the job goes on
     return (Delete(workload.api, workload.name, workload.uid),)
 
 

@@ -71,7 +71,10 @@ def _has_pods(context: JobContext, workload: GangObject) -> bool:
 
 
 def _needs_more(context: JobContext, workload: GangObject) -> bool:
-    """Whether this attempt needs quota that completed pods of an earlier attempt gave back."""
+    """Whether this attempt needs quota that completed pods of an earlier attempt gave back. An eviction gives all back,
+    and the next admission is for all."""
+    if evicted(workload):
+        return False
     released = _given_back(context)
     return any(released[role] < count for role, count in _reclaimable(workload).items())
 
@@ -136,6 +139,11 @@ _REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures")
 After any other, Kueue does it: when the back-off is over, the queue is started again or the Workload is active again.
 """
 
+_DEACTIVATED: Final = "Deactivated"
+"""How Kueue's reasons of a deactivation begin. Of a Workload that is active again it ends a pause of this one alone."""
+
+_TIMED_OUT: Final = "DeactivatedDueToMaximumExecutionTimeExceeded"
+
 _NOT_READY: Final = "not all pods are ready or have succeeded"
 _RECOVERING: Final = "a pod was lost; not all pods are ready again"
 _READY: Final = "all pods are ready or have succeeded"
@@ -166,10 +174,7 @@ def _pods_ready(workload: GangObject, now: datetime, *, ready: bool) -> JsonObje
 
 
 def _finished(workload: GangObject, now: datetime, *, reason: str, message: str) -> JsonObject:
-    """The fields of the status with the condition Finished; empty if it is there. It gives back all quota, and is never
-    taken back."""
-    if is_true(workload, "Finished"):
-        return {}
+    """The fields of the status with the condition Finished. It gives back all quota, and is never taken back."""
     return _with_conditions(workload, [_condition("Finished", "True", reason, message)], now)
 
 
@@ -182,6 +187,9 @@ def _released(workload: GangObject, now: datetime) -> JsonObject:
     eviction = condition(workload, "Evicted")
     why = text(eviction.get("message")) or "the job's pods are gone"
     reason = text(eviction.get("reason")) or "Evicted"
+    timed_out = reason == _TIMED_OUT
+    if reason.startswith(_DEACTIVATED):
+        reason = _DEACTIVATED
     requeued = "True" if reason in _REQUEUED_AT_ONCE and workload.active else "False"
     changed = [
         _condition("QuotaReserved", "False", "Pending", why),
@@ -190,7 +198,7 @@ def _released(workload: GangObject, now: datetime) -> JsonObject:
     ]
     fields: JsonObject = {"admission": None, "reclaimablePods": None, **_with_conditions(workload, changed, now)}
     since = parse_time(condition(workload, "Admitted").get("lastTransitionTime"))
-    if is_true(workload, "Admitted") and since is not None:
+    if is_true(workload, "Admitted") and since is not None and not timed_out:  # then Kueue has begun to count anew
         past = dig(workload.status, PAST_SECONDS)
         before = past if isinstance(past, int) else 0
         fields[PAST_SECONDS] = before + max(0, round((now - since).total_seconds()))
