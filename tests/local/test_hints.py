@@ -27,7 +27,7 @@ COMMANDS = {
     "read-only": ("unshare -rm sh -c 'mount -t tmpfs -o ro none /mnt; touch /mnt/x'", 1),
     "arguments": ("python3 -c 'import argparse; argparse.ArgumentParser().parse_args()' --epoch=3", 2),
 }
-FROM_THE_KUBELET = {"out-of-memory-killed", "ephemeral-storage"}
+FROM_THE_KUBELET = {"out-of-memory-killed", "ephemeral-storage", "pod-deadline"}
 """Given by the reason that the kubelet writes, a constant of Kubernetes."""
 
 AS_A_USER = {"not-permitted"}
@@ -79,6 +79,11 @@ def test_what_the_kubelet_says_is_recognized() -> None:
     assert hint(message="", reason="OOMKilled", exit_code=137) == ADVICE["out-of-memory-killed"]
     own_use = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. "
     assert hint(message=own_use, reason="Evicted", exit_code=None) == ADVICE["ephemeral-storage"]
+    of_one = 'Container trainer exceeded its local ephemeral storage limit "1Gi". '
+    assert hint(message=of_one, reason="Evicted", exit_code=137) == ADVICE["ephemeral-storage"]
+    late = "Pod was active on the node longer than the specified deadline"
+    assert hint(message=late, reason="DeadlineExceeded", exit_code=137) == ADVICE["pod-deadline"]
+    assert hint(message="", reason="ContainerStatusUnknown", exit_code=137) == ""
     pressure = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 80Mi. "
     assert hint(message=pressure, reason="Evicted", exit_code=None) == ""
 

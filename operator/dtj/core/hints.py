@@ -55,6 +55,19 @@ HINTS: Final = (
         "[Ee]xec format error",
         source="k3s-io/k3s#2419",
     ),
+    Hint(
+        "not-started",
+        "the image has no such command: each word of command is an item of its own; for one line write "
+        "[sh, -c, 'python train.py']",
+        r'exec: ".*": (executable file not found in \$PATH|stat .*: no such file or directory)',
+        source="opencontainers/runc#4713",
+    ),
+    Hint(
+        "not-started-by-mode",
+        "the command exists, but is not executable: chmod +x it in the image",
+        'exec: ".*": permission denied',
+        source="aminvakil/docker-ocserv#52",
+    ),
     Hint("not-executable", "the command exists, but is not executable: chmod +x it in the image", exit_code=126),
     Hint("no-such-command", "the image has no such command: check command and PATH", exit_code=127),
     # -- memory and machines
@@ -72,8 +85,14 @@ HINTS: Final = (
         "ephemeral-storage",
         "the pod wrote more to its own disk than it may: write to a volume (checkpoint.volume or "
         "checkpoint.claimTemplate)",
-        "exceed(s|ed) the",
+        "exceed(s|ed) (the|its)",
         reason="Evicted",
+    ),
+    Hint(
+        "pod-deadline",
+        "the pod ran longer than activeDeadlineSeconds of its template: raise it, or limit the whole job instead "
+        "(runPolicy.activeDeadlineSeconds)",
+        reason="DeadlineExceeded",
     ),
     Hint(
         "shared-memory-full",
@@ -382,6 +401,7 @@ HINTS: Final = (
         "killed",
         "something killed the program, most often because memory ran out: use fewer replicas or smaller batches, "
         "or set resources.requests.memory",
+        reason="Error",
         exit_code=137,
     ),
     Hint(

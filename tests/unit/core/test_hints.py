@@ -12,6 +12,9 @@ ADVICE = {known.name: known.advice for known in HINTS}
 
 REPORTED = [
     ("exec-format", 'standard_init_linux.go:211: exec user process caused "exec format error"', 1),
+    ("not-started", 'exec: "python train.py": executable file not found in $PATH: unknown', 128),
+    ("not-started", 'exec: "/app/train.sh": stat /app/train.sh: no such file or directory: unknown', 128),
+    ("not-started-by-mode", 'exec: "/app/train.sh": permission denied: unknown', 128),
     ("exec-format", "bash: ./train: cannot execute binary file: Exec format error", 126),
     ("shared-memory-full", "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device", 1),
     (
