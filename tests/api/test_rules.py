@@ -79,6 +79,33 @@ def test_what_makes_pods_can_be_changed_while_a_job_is_suspended_alone(
     assert apply(cluster, namespace, manifest(**{**before, **change}, runPolicy=running)) == ""  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"template": TEMPLATE},
+        {"accelerator": {"profile": "nvidia-l4"}},
+        {"replicaSpecs": {"worker": {"replicas": 1, "args": ["--epochs=9"]}}},
+    ],
+)
+def test_what_makes_pods_can_be_corrected_in_a_job_that_has_none_because_it_is_wrong(
+    cluster: ControlPlane, namespace: str, change: dict[str, object]
+) -> None:
+    job, before = JobWorld(cluster, namespace), manifest(roles={"worker": 1})
+    assert apply(cluster, namespace, before) == ""
+    wrong: JsonObject = {
+        "type": "Invalid",
+        "status": "True",
+        "reason": "TemplateRejected",
+        "message": "no",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
+    job.patch({"status": {"conditions": [wrong], "startTime": "2026-01-02T03:04:05Z"}}, subresource="status")
+    corrected = manifest(**{"roles": {"worker": 1}, **change})  # type: ignore[arg-type]
+    assert "cannot be changed while the job runs" in apply(cluster, namespace, corrected)
+    job.patch({"status": {"startTime": None}}, subresource="status")
+    assert apply(cluster, namespace, corrected) == ""
+
+
 def test_what_makes_pods_cannot_be_changed_before_a_suspended_job_has_stopped(
     cluster: ControlPlane, namespace: str
 ) -> None:

@@ -44,8 +44,13 @@ def _cel_makes_same_pods() -> str:
 
 
 _ENDED: Final = "has(oldSelf.status) && has(oldSelf.status.completionTime)"
-_NOT_WHILE_IT_RUNS: Final = f"oldSelf.spec.runPolicy.suspend || ({_ENDED})"
-"""Where these fields may change: in a suspended job. One that has ended is the matter of another rule."""
+_CANNOT_BEGIN: Final = (
+    "has(oldSelf.status) && !has(oldSelf.status.startTime) && has(oldSelf.status.conditions) && "
+    "oldSelf.status.conditions.exists(c, c.type == 'Invalid' && c.status == 'True')"
+)
+_NOT_WHILE_IT_RUNS: Final = f"oldSelf.spec.runPolicy.suspend || ({_ENDED}) || ({_CANNOT_BEGIN})"
+"""Where these fields may change: in a suspended job, and in one that has no pods because its manifest is wrong. One that
+has ended is the matter of another rule."""
 
 _TEMPLATE_MESSAGE: Final = (
     "cannot be changed while the job runs: suspend the job first, or delete it and create it again"
