@@ -49,8 +49,8 @@ _CANNOT_BEGIN: Final = (
     "oldSelf.status.conditions.exists(c, c.type == 'Invalid' && c.status == 'True')"
 )
 _NOT_WHILE_IT_RUNS: Final = f"oldSelf.spec.runPolicy.suspend || ({_ENDED}) || ({_CANNOT_BEGIN})"
-"""Where these fields may change: in a suspended job, and in one that has no pods because its manifest is wrong. One that
-has ended is the matter of another rule."""
+"""Where these fields may change: in a suspended job, and in one that has no pods because its manifest is wrong. One
+that has ended is the matter of another rule."""
 
 _TEMPLATE_MESSAGE: Final = (
     "cannot be changed while the job runs: suspend the job first, or delete it and create it again"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dtj.cli.common.connection import cluster_command, format_api_error, next_command, with_client
+from dtj.cli.common.connection import cluster_command, format_api_error, next_command, report_error, with_client
 from dtj.cli.common.formatting import kind_and_name, named
 from dtj.cli.common.options import (
     Duration,
@@ -56,7 +56,7 @@ async def suspend(client: AsyncClient, names: tuple[str, ...], wait: bool, timeo
             await client.suspend(name)
         say(f"{named(name)} suspended")
 
-    return await _each(names, one)
+    return await each(names, one)
 
 
 @click.command()
@@ -72,7 +72,7 @@ async def resume(client: AsyncClient, names: tuple[str, ...]) -> int:
         await client.resume(name)
         say(f"{named(name)} resumed")
 
-    return await _each(names, one)
+    return await each(names, one)
 
 
 @click.command()
@@ -146,12 +146,12 @@ async def delete(client: AsyncClient, names: tuple[str, ...], wait: bool, timeou
         kind, plain = kind_and_name(name)
         say(f'{kind} "{plain}" deleted')
 
-    return await _each(names, one)
+    return await each(names, one)
 
 
-async def _each(names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> int:
-    """Do it to each of them, also after one is refused. Returns the exit code of the first refusal."""
-    from dtj.client import ApiError, InvalidRequest, Unavailable
+async def each(names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> int:
+    """Do it to each of them, also after one is refused or takes too long. Returns the exit code of the first."""
+    from dtj.client import ApiError, ClientError, InvalidRequest, Unavailable
 
     code = 0
     for name in dict.fromkeys(names):
@@ -165,6 +165,9 @@ async def _each(names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> i
         except ApiError as error:
             say(format_api_error(error), err=True)
             code = code or Exit.API
+        except ClientError as error:
+            said = report_error(error)
+            code = code or said
     return code
 
 

@@ -163,6 +163,9 @@ class Installation:
     refusal: Part[str]
     """What the API server says against a small job here, of which nothing is kept."""
 
+    operator_namespace: str | None = None
+    """The only one in which operators were looked for, if one was given."""
+
     kubeflow: Kubeflow | None = None
     """None where no operator runs TFJobs."""
 
@@ -193,6 +196,7 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         gangs=Part(tuple(api for found in gangs.items for api in found.apis), gangs.unread),
         unknown_gangs=tuple(version for found in gangs.items for version in found.unknown),
         refusal=refusal,
+        operator_namespace=operator_namespace,
         kubeflow=await read_kubeflow(gateway) if runs_tfjobs else None,
     )
 

@@ -360,8 +360,13 @@ async def first_error(gateway: KubeGateway, job: Job, selection: LogSelection) -
     cause = cause_of(job)
     pods = await pods_of(gateway, job)
     each = next((each for each in pods if each.pod.name == cause.pod), None)
-    if each is None or not has_log(each, selection):
+    if each is None:
         return _remembered(cause, f"pod {cause.pod} is gone, and its log with it")
+    _check_container((each,), selection)
+    if selection.container is None and each.pod.termination is not None and each.pod.termination.init_container:
+        selection = replace(selection, container=each.pod.termination.init_container)
+    if not has_log(each, selection):
+        return _remembered(cause, f"container {selection.container_of(each)} of pod {cause.pod} has no log")
     finder = ErrorFinder(cause)
     try:
         async with aclosing(log_of(gateway, each, selection.query(each)).read(follow=False)) as lines:

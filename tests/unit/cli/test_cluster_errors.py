@@ -10,7 +10,10 @@ import yaml
 
 from builders import manifest
 from dtj.cli.common.connection import commands_in, next_command
+from dtj.cli.common.terminal import Exit
 from dtj.cli.main import cli, main
+from dtj.cli.steer import each
+from dtj.client import WaitTimeout
 from support.commands import Done, Dtj
 from support.hostile_server import hostile_server
 from support.kubeconfigs import kubeconfig
@@ -126,3 +129,15 @@ def test_a_command_of_kubectl_has_the_options_that_were_given() -> None:
     with click.Context(click.Command("tensorboard"), info_name="dtj") as context:
         context.params = {"namespace": "default", "context": "far", "kubeconfig": None}
         assert next_command(("kubectl", "logs", "a")) == "kubectl logs a -n default --context far"
+
+
+async def test_a_job_that_takes_too_long_keeps_nothing_from_the_next_one(capsys: pytest.CaptureFixture[str]) -> None:
+    done = []
+
+    async def suspend(name: str) -> None:
+        done.append(name)
+        if name == "a":
+            raise WaitTimeout("a: it still stops", job=None)
+
+    assert await each(("a", "b"), suspend) == Exit.TIMEOUT
+    assert (done, capsys.readouterr().err) == (["a", "b"], "a: it still stops\n")

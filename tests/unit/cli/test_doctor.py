@@ -129,6 +129,10 @@ UNLIKE_OURS = f"warn CRD: its schema of v1alpha1 differs from that of dtj {__ver
         ("warn operator: dtj-system/dtj: 1 of 2 pods are ready", installation(operator(ready=1))),
         ("fail operator: this cluster has no Deployment of an operator", installation(operators=Part())),
         (
+            "fail operator: namespace elsewhere has no Deployment of an operator; do: give --operator-namespace",
+            installation(operators=Part(), operator_namespace="elsewhere"),
+        ),
+        (
             "fail operator: no operator runs the jobs of team-a: dtj-system/dtj runs the jobs of team-b, team-c",
             installation(operator("--namespace=team-b", "--namespace=team-c")),
         ),

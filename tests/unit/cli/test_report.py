@@ -15,6 +15,7 @@ import click
 import pytest
 import yaml
 
+from builders import at
 from dtj.api.json import JsonObject, dig, fields_of, object_at
 from dtj.api.names import Annotation
 from dtj.api.tfjob.names import Label
@@ -140,6 +141,12 @@ def test_a_pod_that_has_not_joined_waits_also_before_the_first_change() -> None:
 def test_a_pod_waits_starts_and_runs() -> None:
     assert looks(with_pods(pod("worker-0", runs(3, 9))))["worker-0"] == ["waiting", "starting", "running"]
     assert looks(with_pods(pod("worker-0")))["worker-0"] == ["waiting"]
+
+
+def test_a_pod_that_was_made_after_now_by_the_clusters_clock_is_no_row_yet() -> None:
+    late = pod("worker-1")
+    late["metadata"] = {**object_at(late, "metadata"), "creationTimestamp": at(61)}
+    assert looks(with_pods(pod("worker-0"), late)) == {"worker-0": ["waiting"]}
 
 
 def test_a_pod_that_was_asked_to_stop_has_not_failed_as_it_has_not_to_the_planner() -> None:

@@ -39,7 +39,8 @@ class Cluster(FakeGateway):
     def __init__(self) -> None:
         super().__init__()
         body = job({"state": "Running", "attempt": 1, "startTime": at(0)})
-        self.put(JOBS, {**body, "metadata": {"name": "digits", "namespace": "default", "uid": UID}})
+        metadata: JsonObject = {"name": "digits", "namespace": "default", "uid": UID, "creationTimestamp": at(0)}
+        self.put(JOBS, {**body, "metadata": metadata})
         self.lines = {
             "digits-worker-0": ["versions: python 3.11.9", progress(20, 2.3, 1200.0)],
             "digits-worker-1": ["reads"],
@@ -51,6 +52,7 @@ class Cluster(FakeGateway):
         self.put(NODES, {"metadata": {"name": "node-b"}, "status": {"capacity": {"cpu": "8"}, "images": ["x"]}})
         self.put(EVENTS, event("1", "digits-worker-0-r1"))
         self.put(EVENTS, event("2", "digits-2-worker-0"))
+        self.put(EVENTS, {**event("3", "digits-worker-0-r2"), "eventTime": at(-600)})
 
     async def log(self, query: LogQuery, *, namespace: str, pod: str) -> AsyncGenerator[bytes, None]:
         if pod not in self.lines:
@@ -87,7 +89,7 @@ async def test_all_that_a_person_may_read_is_gathered(world: Cluster) -> None:
     assert len(known.pods) == 2
     assert [claim["metadata"]["name"] for claim in known.objects["claims"]] == ["data"], "which a pod mounts"
     assert "images" not in known.objects["nodes"][0]["status"]
-    assert [event.about for event in known.events] == ["digits-worker-0-r1"], "of a pod that is gone, of no other job"
+    assert [event.about for event in known.events] == ["digits-worker-0-r1"], "of a gone pod, of no other job"
     assert [log.name for log in known.logs] == ["worker-0", "worker-1"]
 
 

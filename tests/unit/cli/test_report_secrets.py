@@ -209,3 +209,11 @@ def test_names_are_recognized_by_their_words_and_everyday_words_are_no_evidence(
     assert [name for name in telling if not is_telling(name)] == []
     everyday = ["tokens", "KeyError", "key", "monkey", "author", "passes", "keyboard", "", "pass"]
     assert [name for name in everyday if is_telling(name)] == []
+
+
+def test_a_flag_of_a_telling_name_is_no_secret_in_other_places() -> None:
+    flag: JsonObject = {"name": "REQUIRE_TOKEN", "value": "True"}
+    failed: JsonObject = {"conditions": [{"type": "Failed", "status": "True", "message": "it broke"}]}
+    known = without_secrets(evidence_of({"env": [flag], "status": failed}))
+    assert dig(known.job, "status", "conditions", 0, "status") == "True"
+    assert dig(known.job, "spec", "template", "spec", "containers", 0, "env", 0, "value") == REDACTED

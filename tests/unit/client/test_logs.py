@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from dtj.api.job import Job
+from dtj.api.json import JsonObject, object_at
 from dtj.api.status import RootCause
 from dtj.cli.logs.show import first_error_lines, log_text, plain_line
 from dtj.client.logs import (
@@ -19,14 +20,18 @@ from dtj.client.logs import (
     LogLine,
     LogNote,
     LogSelection,
+    NothingToRead,
+    first_error,
     merged,
     parse_line,
     silence,
 )
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound, Unavailable
+from dtj.kube.gateway import PODS, Listing, Resource
 from dtj.kube.pod_logs import MAX_LOG_LINE_BYTES, LogQuery, StampedLine, split_lines
-from overviews import body, job_pod
+from overviews import body, job_pod, pod_body
+from support.fake_gateway import FakeGateway
 from support.screens import seen
 
 
@@ -260,3 +265,32 @@ def test_the_first_error_as_a_person_sees_it() -> None:
         "hint: check the labels\n"
         "all of it: dtj logs digits --role worker --index 1"
     )
+
+
+class WithInitContainer(FakeGateway):
+    """It has the log of an init container that failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        failed = pod_body("worker-0", phase="Failed", state={"waiting": {"reason": "PodInitializing"}})
+        ended: JsonObject = {"name": "fetch", "state": {"terminated": {"exitCode": 1}}}
+        failed["spec"] = {**object_at(failed, "spec"), "initContainers": [{"name": "fetch"}]}
+        failed["status"] = {**object_at(failed, "status"), "initContainerStatuses": [ended]}
+        self.put(PODS, failed)
+
+    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
+        return await super().list(resource, namespace=namespace, selector=selector.partition("=")[0])
+
+    async def log(self, query: LogQuery, *, namespace: str, pod: str) -> AsyncGenerator[bytes, None]:
+        assert (query.container, pod) == ("fetch", "digits-worker-0")
+        yield stamped(5, "Error: no such bucket")
+
+
+async def test_the_first_error_of_an_init_container_is_in_its_own_log() -> None:
+    gateway = cast("KubeGateway", cast("Any", WithInitContainer()))
+    cause: JsonObject = {"role": "worker", "index": 0, "pod": "digits-worker-0", "exitCode": 1}
+    failed = Job.from_object(body(state="Failed", rootCause=cause))
+    found = await first_error(gateway, failed, LogSelection())
+    assert (found.lines, found.note) == (("Error: no such bucket",), "")
+    with pytest.raises(NothingToRead, match='no container "fetsh": there are '):
+        await first_error(gateway, failed, LogSelection(container="fetsh"))

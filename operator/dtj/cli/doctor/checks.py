@@ -90,6 +90,10 @@ def _operators(found: Installation) -> Iterator[Finding]:
     if found.operators.unread:
         yield unknown(f"{found.operators.unread}; name its namespace with --operator-namespace")
         return
+    if not found.operators.items and found.operator_namespace:
+        words = f"namespace {found.operator_namespace} has no Deployment of an operator"
+        yield fail(words, "give --operator-namespace the operator's namespace, or leave it out")
+        return
     if not found.operators.items:
         words = "this cluster has no Deployment of an operator; dtj cannot see one that runs elsewhere"
         yield fail(words, "helm install dtj charts/dtj -n dtj-system --create-namespace")

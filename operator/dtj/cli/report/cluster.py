@@ -106,9 +106,11 @@ def _mounted(pods: Iterable[JsonObject]) -> set[str]:
 
 
 def _of_job(events: Iterable[Event], job: Job, claims: set[str]) -> list[Event]:
-    """The events about the job and what has its name, its claims, and its pods, be they there or not."""
+    """The events about the job and what has its name, its claims, and its pods, be they there or not. Those from before
+    its creation are of an earlier job of its name."""
     names = {job.name} | claims
-    return [event for event in events if event.about in names or replica_named(event.about, job=job.name)]
+    about = (event for event in events if event.about in names or replica_named(event.about, job=job.name))
+    return [event for event in about if event.last is None or job.created_at is None or event.last >= job.created_at]
 
 
 def _node(node: JsonObject) -> JsonObject:

@@ -48,6 +48,9 @@ _OPTION: Final = re.compile(r"--[a-z][a-z-]{1,40}")
 _SHORTEST: Final = 4
 """Characters of the shortest value that is looked for in other places: "1" or "yes" would be everywhere."""
 
+_FLAGS: Final = frozenset({"true", "false", "none", "null"})
+"""Values that are no secret, whatever their variable is called, and stand in each condition."""
+
 _LONG: Final = 6
 """Characters from which a value is looked for within words; a shorter one as a word of its own."""
 
@@ -55,7 +58,8 @@ _LONG: Final = 6
 def without_secrets(evidence: Evidence) -> Evidence:
     """The same without the values that may be secrets."""
     known = msgspec.to_builtins(evidence, builtin_types=(datetime,))
-    values = {form for value in _secrets(known) for form in (value, quote(value, safe=""))}
+    found = (value for value in _secrets(known) if value.lower() not in _FLAGS)
+    values = {form for value in found for form in (value, quote(value, safe=""))}
     longest_first = sorted((re.escape(value) for value in values if len(value) >= _LONG), key=len, reverse=True)
     words = (rf"(?<!\w){re.escape(value)}(?!\w)" for value in sorted(values) if _SHORTEST <= len(value) < _LONG)
     secrets = "|".join((*longest_first, *words))

@@ -198,7 +198,8 @@ def _pods(evidence: Evidence) -> Iterator[Row]:
             bars = list(_bars(body, pod, pod.created_at, look, now=evidence.taken_at))
             if bars and bars[-1].look is Look.RUNNING and replica_of(pod) in outsiders:
                 bars[-1] = bars[-1]._replace(look=Look.WAITING, words="waiting to join the others")
-            yield Row(pod.name.removeprefix(f"{evidence.name}-"), pod.node, tuple(bars))
+            if bars:  # none of a pod that the cluster's clock made after now
+                yield Row(pod.name.removeprefix(f"{evidence.name}-"), pod.node, tuple(bars))
 
 
 def _outsiders(evidence: Evidence, pods: Iterable[Pod]) -> frozenset[Replica]:
