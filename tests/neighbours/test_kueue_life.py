@@ -158,10 +158,14 @@ class TestLabels:
         assert isinstance(labels, dict)
         assert labels["kueue.x-k8s.io/cluster-queue-name"] == f"{queues.prefix}-gpus"
 
-    def test_a_job_stops_when_its_time_of_execution_is_over(self, queues: Queues) -> None:
+    def test_a_job_whose_time_of_execution_is_over_stops_and_goes_on_when_it_is_active_again(
+        self, queues: Queues
+    ) -> None:
         queues.make("gpus", cpus=2)
         queues.submit_labelled({kueue.QUEUE: "gpus", kueue.MAX_EXECUTION_SECONDS: "3"})
         queues.await_condition("Evicted", "True/Deactivated")
         queues.world.await_pods([])
         suspended_because(queues, "set spec.active of the Workload to true")
         queues.await_used("gpus", 0)
+        queues.change({"active": True})
+        queues.await_condition("Requeued", "True/Reactivated")
