@@ -116,34 +116,6 @@ def test_a_step_whose_losses_replicas_cannot_divide_is_refused_by_its_name(folde
     assert {case for case, line in lines.items() if line.startswith(REFUSED[case])} == set(REFUSED)
 
 
-LATER = (
-    TWO_DEVICES
-    + """
-
-def of_the_large(y, p):
-    large = tf.cast(y > 1000.0, p.dtype)
-    some = tf.reduce_sum(large)
-    squares = tf.square(y - p)
-    return tf.where(some > 0, tf.reduce_sum(squares * large) / tf.maximum(some, 1.0), tf.reduce_mean(squares))
-
-r = np.random.default_rng(1)
-x = r.normal(size=(160, 4)).astype("float32")
-y = x[:, :1].copy()
-y[80::3] = 2000.0
-with tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope():
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile("sgd", of_the_large)
-model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(8), epochs=2, verbose=0)
-"""
-)
-
-
-def test_a_loss_that_first_leaves_examples_out_at_a_later_step_ends_the_training(folder: Path) -> None:
-    line = ran(folder, code=2, script=LATER, imported=True)["worker-0"].last_words.splitlines()[-1]
-    assert line.startswith("fit with 2 replicas: the loss of_the_large compares the examples of a batch or leaves some")
-    assert "as those of step 11 show and those of the first did not, so steps 1 to 10 were not those of one" in line
-
-
 TRACELESS = """
 import random
 

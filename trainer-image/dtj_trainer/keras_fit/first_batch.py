@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import keras
@@ -89,6 +89,9 @@ def look(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, tr
     compiled = (model._compile_loss, model._compile_metrics)
     if not trains and not own and _looked_at.get(model) == compiled:
         return Found()
+    if (before := _own_losses.get(model)) is not None and before.compiled is not model._compile_loss:
+        # It may call the compiled loss, which is another one by now.
+        del _own_losses[model], model.compute_loss
     parts = _parts(strategy, model, data)
     filled = [part for part in parts if rows_of(part)]
     seen = _Seen()
@@ -149,10 +152,23 @@ _gathering: WeakSet[Any] = WeakSet()
 """Models of which a step computes something of the examples of all replicas."""
 
 
-def doubtful() -> bool:
+class _OwnLoss(NamedTuple):
+    """What is known of a `compute_loss` of the model's own, and the compiled loss that it may have called."""
+
+    parts: Parts
+    compiled: Any
+
+
+_own_losses: WeakKeyDictionary[Any, _OwnLoss] = WeakKeyDictionary()
+
+
+def doubtful(model: Any) -> bool:
     """Whether a loss or a metric is taken for known of which only examples say it."""
-    return any(not gives_each(one) and parts is not Parts.NONE for one, parts in known.losses.items()) or any(
-        known.metrics.values()
+    own = _own_losses.get(model)
+    return (
+        (own is not None and own.parts is not Parts.NONE)
+        or any(not gives_each(one) and parts is not Parts.NONE for one, parts in known.losses.items())
+        or any(known.metrics.values())
     )
 
 
@@ -192,10 +208,20 @@ def _look_again(
 ) -> None:
     try:
         models.look(model, step, examples, doubts)
+        if targets is None and not _divides_still(model, examples):
+            doubts.wrong.append(f"{type(model).__name__}.compute_loss")
         if targets is not None and not models.still(model, step, examples, targets):
             doubts.wrong.append(f"a loss that {type(model).__name__}.train_step takes gradients of")
     except Exception as error:  # noqa: BLE001 - the real step says what is wrong, if anything is
         log.debug(f"{type(model).__name__}: its step could not be tried on examples: {error}")
+
+
+def _divides_still(model: Any, examples: Any) -> bool:
+    """Whether a `compute_loss` of the model's own divides for these examples as it did for the first, if it has one."""
+    own = _own_losses.get(model)
+    if own is None or own.parts is Parts.NONE:
+        return True
+    return models.division_of_loss(model, examples, known=own.parts) is own.parts
 
 
 _looked_at: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -368,6 +394,7 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
     if problem:
         raise seen.problem or _said_by_another(model)
     if keras3.overrides(model, "compute_loss") and "compute_loss" not in vars(model):
+        _own_losses[model] = _OwnLoss(_agreed(own_loss), model._compile_loss)
         model.compute_loss = divided(type(model).compute_loss, model, _agreed(own_loss))
     layers = share_examples(model, seen.layers, strategy)
     of_all = bool(layers) or (bool(own_loss) and _agreed(own_loss) is Parts.NONE)

@@ -80,8 +80,11 @@ def check(
     )  # fmt: skip
 
 
-def division_of_loss(model: Any, examples: Any) -> Parts | None:
+def division_of_loss(model: Any, examples: Any, *, known: Parts | None = None) -> Parts | None:
     """How a `compute_loss` of the model's own divides over the replicas; None if it has none.
+
+    Args:
+        known: what was found before, if it was.
 
     Raises:
         UsageError: it changes the model.
@@ -94,7 +97,7 @@ def division_of_loss(model: Any, examples: Any) -> Parts | None:
         return type(model).compute_loss(model, x, y, y_pred, weights, **training)
 
     try:
-        return division(model, compute, keras.utils.unpack_x_y_sample_weight(examples))
+        return division(model, compute, keras.utils.unpack_x_y_sample_weight(examples), known=known)
     except ChangesModel:
         raise UsageError(
             f"{type(model).__name__}.compute_loss sets variables of the model, and each replica would have its own; "

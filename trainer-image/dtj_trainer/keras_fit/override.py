@@ -352,7 +352,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             known = found.targets if own else None
             first_batch.look_again(strategy, model, step_function, data, targets=known, steps=taken)
         taken += 1
-        again = first_batch.LOOKS_AGAIN if trains and judges and (own or first_batch.doubtful()) else ()
+        again = first_batch.LOOKS_AGAIN if trains and judges and (own or first_batch.doubtful(model)) else ()
         look_at = next((one for one in again if one > taken), None)
         return data
 
