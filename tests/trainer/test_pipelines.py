@@ -18,6 +18,14 @@ def records(names: Any = FILES) -> Any:
     return tf.data.TFRecordDataset(names)
 
 
+def lines(names: Any = FILES) -> Any:
+    return tf.data.TextLineDataset(names)
+
+
+def fixed(names: Any = FILES) -> Any:
+    return tf.data.FixedLengthRecordDataset(names, 4)
+
+
 def rows(values: Any = VALUES) -> Any:
     return tf.data.Dataset.from_tensor_slices(values)
 
@@ -44,6 +52,8 @@ def noisy(seed: int) -> Any:
         (records().window(2).flat_map(lambda window: window.batch(2)).batch(2), "window"),
         (records().apply(tf.data.experimental.assert_cardinality(9)).batch(2), "assert_cardinality"),
         (records().shard(2, 0).batch(2), "shard"),
+        (lines().map(tf.strings.length).batch(2), ""),
+        (fixed().take(3).batch(2), "take"),
     ],
     ids=lambda value: value or "none" if isinstance(value, str) else "",
 )
@@ -56,6 +66,27 @@ def test_files_that_are_read_in_a_function_are_found() -> None:
     assert pipelines.reads_files(rows(FILES).interleave(tf.data.TFRecordDataset))
     assert pipelines.not_by_files(rows(FILES).interleave(lambda name: tf.data.TFRecordDataset(name).skip(1))) == ""
     assert not pipelines.reads_files(rows().batch(2))
+
+
+CSV = tf.data.experimental.CsvDataset
+
+
+@pytest.mark.parametrize("data", [CSV(FILES, [0.0]), rows(FILES).interleave(lambda name: CSV(name, [0.0]))])
+def test_comma_separated_files_are_none_that_tensorflow_divides(data: Any) -> None:
+    assert not pipelines.reads_files(data.batch(2))
+
+
+@pytest.mark.parametrize(
+    "read", [tf.data.TFRecordDataset, tf.data.TextLineDataset, fixed], ids=["records", "lines", "fixed"]
+)
+def test_files_are_too_few_where_a_worker_would_have_none(read: Callable[[Any], Any]) -> None:
+    assert pipelines.few_files(read(FILES[0]).batch(2), 2)
+    assert pipelines.few_files(rows(FILES[:1]).shuffle(9).interleave(read).map(lambda one: one), 2)
+    assert pipelines.few_files(read(FILES).batch(2), 3)
+    assert not pipelines.few_files(read(FILES).batch(2), 2)
+    assert not pipelines.few_files(read(rows(FILES[:1]).repeat()), 2)
+    assert not pipelines.few_files(rows(FILES[:1]).filter(lambda _: True).interleave(read), 2), "not known"
+    assert not pipelines.few_files(rows(VALUES[:1]).batch(2), 2), "no files"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +102,9 @@ def test_files_that_are_read_in_a_function_are_found() -> None:
         (lambda: rows().shard(2, 0), lambda: rows().shard(2, 1), False),
         (lambda: rows().batch(2), lambda: rows().batch(3), False),
         (lambda: records(), lambda: records(FILES[1:]), False),
+        (lambda: lines(), lambda: lines(), True),
+        (lambda: lines(FILES[:1]), lambda: lines(FILES[1:]), False),
+        (lambda: fixed(FILES[:1]), lambda: fixed(FILES[1:]), False),
         (lambda: rows().filter(lambda one: one[0] < 3), lambda: rows().filter(lambda one: one[0] >= 3), False),
         (lambda: rows().filter(lambda one: one[0] < 3), lambda: rows().filter(lambda one: one[0] < 4), False),
     ],

@@ -18,8 +18,8 @@ ALONE, TWO = "one device", "two workers"
 TOLERANCE = 1e-5
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 EQUAL = (
-    "files, take and skip", "files, predicted", "files, some steps", "the same generator", "shuffled by Keras",
-    "own shard, OFF",
+    "files, take and skip", "files, predicted", "files, some steps", "files, DATA", "one file", "the same generator",
+    "shuffled by Keras", "own shard, OFF",
 )  # fmt: skip
 """As one device with the same global batches."""
 COUNTED = {
@@ -38,7 +38,9 @@ REFUSED = {
     "drawn by each worker": _DIFFERENT.format("tensor"),
     "own generator": _READ, "own PyDataset": _READ,
     "a service": _PLACE + r"a service of tf\.data gives .* give distribute\(\) a job_name",
-    "files in any order": _PLACE + r"deterministic=False of parallel_interleave: each worker reads",
+    "own text files": _DIFFERENT.format("tensor_slice"),
+    "files in any order": _PLACE + r"deterministic=False of parallel_interleave: each .* \(of tensorflow_datasets: ",
+    "files in any order, DATA": _PLACE + "deterministic=False of parallel_map: each worker reads",
     "rows that end on one worker, OFF": _PLACE + "the data of one worker end, and those of another do not;",
 }  # fmt: skip
 
@@ -51,6 +53,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with tf.io.TFRecordWriter(str(folder / f"{file}.tfrecord")) as writer:
             for value in np.linspace(-1, 1, 240, dtype="float32")[60 * file :][:60]:
                 writer.write(value.tobytes())
+        (folder / f"{file}.txt").write_text("".join(f"{step}\n" for step in range(60 * file, 60 * file + 60)))
     program = [sys.executable, str(SCRIPT), str(folder), ALONE, *EQUAL]
     subprocess.run(program, env={**inherited(), **QUIET}, cwd=folder, check=True, timeout=DEADLINE)
     arguments = [f"--script={SCRIPT}", "--", str(folder), TWO, *EQUAL, *COUNTED, *REFUSED]

@@ -22,9 +22,11 @@ strategy = None if replicas == "one device" else tf.distribute.MultiWorkerMirror
 ONE, TWO = (1, 0) if strategy is None else (2, index), 2
 """Of how many parts, and which of them, a worker has that divides by itself."""
 values = np.linspace(-1, 1, 240, dtype="float32").reshape(240, 1)
-names = sorted(str(path) for path in folder.glob("*.tfrecord"))
-OFF = tf.data.Options()
+names, texts = (sorted(str(path) for path in folder.glob(f"*.{kind}")) for kind in ("tfrecord", "txt"))
+OFF, DATA = tf.data.Options(), tf.data.Options()
 OFF.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+DATA.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+DATA.deterministic = False
 
 
 def labelled(record):
@@ -32,8 +34,13 @@ def labelled(record):
     return value, tf.cast(value * 240, tf.int64) % 3
 
 
-def files(named=names):
-    return tf.data.TFRecordDataset(named).map(labelled, num_parallel_calls=2)
+def files(named=names, deterministic=None):
+    return tf.data.TFRecordDataset(named).map(labelled, num_parallel_calls=2, deterministic=deterministic)
+
+
+def lines(named):
+    numbers = tf.data.TextLineDataset(named).map(lambda line: tf.strings.to_number(line, tf.int64))
+    return numbers.map(lambda one: (tf.cast([one], tf.float32) / 120 - 1, [one % 3]))
 
 
 def arrays(part=slice(None)):
@@ -123,10 +130,17 @@ def run(cell):
             fit(d.batch(20), steps_per_epoch=3), fit(d.repeat().batch(20), steps_per_epoch=8, epochs=2),
             evaluate(d.batch(20), steps=4),
         ),
+        "files, DATA": lambda: fit(d.batch(20).with_options(DATA), epochs=2),
+        "one file": lambda: (
+            fit(files(names[:1]).batch(20), validation_data=lines(texts[1:2]).batch(16)),
+            fit(tf.data.Dataset.list_files(texts[:1]).interleave(lines).batch(16)),
+            evaluate(files(names[2]).batch(20)),
+        ),
         "files in any order": lambda: fit(
             tf.data.Dataset.from_tensor_slices(names)
             .interleave(lambda name: files(name), num_parallel_calls=2, deterministic=False).take(split).batch(20)
         ),
+        "files in any order, DATA": lambda: fit(files(deterministic=False).batch(20).with_options(DATA)),
         "changed at random": lambda: fit(rows().map(augmented, num_parallel_calls=4).batch(20)),
         "the same generator": lambda: (
             fit(batches()), fit(Batches(), validation_data=Batches()), predict(Batches()),
@@ -157,6 +171,7 @@ def run(cell):
         "own rows in held-out examples": lambda: fit(*arrays(), validation_data=arrays(part)),
         "own rows, predicted": lambda: predict(values[part]),
         "own files": lambda: fit(files(names[part]).batch(16)),
+        "own text files": lambda: fit(lines(texts[part]).batch(16)),
         "own generator": lambda: fit(batches(part)),
         "own PyDataset": lambda: fit(Batches(part)),
         "drawn by each worker": lambda: fit(*arrays(np.random.default_rng(os.getpid()).permutation(240)[:split])),

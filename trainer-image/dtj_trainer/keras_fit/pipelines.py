@@ -22,10 +22,11 @@ _CHANCE = re.compile("Random|Normal(?!iz)|Multinomial|StatefulUniform|DistortedB
 _BY_FILES = re.compile(
     r"_*((Parallel)?(Map|FlatMap|Interleave)|Filter|Prefetch|Options|(Parallel|Padded)?Batch|MapAndBatch|Shuffle"
     r"|Unbatch|Restructured|IgnoreErrors|ParseExample|DenseTo(Ragged|SparseBatch)|TensorSlice"
-    r"|TFRecord|TextLine|FixedLengthRecord|Csv)Dataset(V\d)?"
+    r"|TFRecord|TextLine|FixedLengthRecord)Dataset(V\d)?"
 )
 """Of which the parts of single files, together, are what they are of all files."""
-_READS = re.compile("RecordDataset|TextLineDataset|CSVDataset|CsvDataset")
+_READS = re.compile("RecordDataset|TextLineDataset")
+"""Of which TensorFlow gives each worker some of the files: not of CsvDataset."""
 _BATCHES = re.compile("_(Parallel)?BatchDataset")
 _AS_MANY_BATCHES = re.compile("_(Options|Prefetch|Shuffle|Cache)Dataset")
 _AS_MANY = re.compile("_(Options|Prefetch|Shuffle|Cache|(Parallel)?Map)Dataset")
@@ -36,8 +37,14 @@ _SERVICE = "_DataServiceDataset"
 def steps_of(dataset: Any) -> Iterator[Any]:
     """The steps of a pipeline, each one a dataset, from its end to its sources."""
     yield dataset
-    for before in private(dataset, "_inputs", library="tensorflow")():
+    for before in _before(dataset):
         yield from steps_of(before)
+
+
+def _before(step: Any) -> Sequence[Any]:
+    """The steps whose elements one takes; of a reader of files, also where TensorFlow does not say so, their names."""
+    names = getattr(step, "_filenames", None)
+    return [names] if isinstance(names, tf.data.Dataset) else private(step, "_inputs", library="tensorflow")()
 
 
 def name_of(step: Any) -> str:
@@ -95,11 +102,17 @@ def may_differ(dataset: Any) -> bool:
 
 def reads_files(dataset: Any) -> bool:
     """Whether TensorFlow can divide them by files."""
-    return any(
-        _READS.search(one)
-        for step in steps_of(dataset)
-        for one in (type(step).__name__, *(node.op for node in _nodes_of(step)))
-    )
+    return any(_reads(step) for step in steps_of(dataset))
+
+
+def few_files(dataset: Any, workers: int) -> bool:
+    """Whether a worker would have none if TensorFlow divided them by files; False where their number is not known."""
+    names = [before for step in steps_of(dataset) if _reads(step) for before in _before(step)]
+    return any(0 <= int(one.cardinality()) < workers for one in names)
+
+
+def _reads(step: Any) -> bool:
+    return any(_READS.search(one) for one in (type(step).__name__, *(node.op for node in _nodes_of(step))))
 
 
 def draws(dataset: Any) -> bool:

@@ -79,8 +79,10 @@ def distribute(epoch: Any, strategy: Any, *, rows_in_order: bool) -> Any:
         epoch._num_batches = None
         return strategy.experimental_distribute_dataset(dataset)
     other = "the order of the examples" if rows_in_order else pipelines.not_by_files(dataset)
-    hinted = dataset.options().experimental_distribute.auto_shard_policy == _Policy.HINT
-    if (other or not pipelines.reads_files(dataset)) and not hinted:
+    other = other or ("fewer files than workers" if pipelines.few_files(dataset, workers_of(strategy)) else "")
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    other = other or ("AutoShardPolicy.DATA" if policy == _Policy.DATA else "")
+    if (other or not pipelines.reads_files(dataset)) and policy != _Policy.HINT:
         dataset = _by_batches(strategy, dataset, other)
         _first[epoch] = _First(draws=pipelines.draws(dataset))
         dataset = pipelines.noting_first(dataset, _first[epoch].noted.append)
@@ -118,8 +120,10 @@ def compare_first(epoch: Any) -> None:
 def _shares(strategy: Any, dataset: Any) -> bool:
     """Whether each worker has its own data, as the user says; otherwise all have the same."""
     parts, workers = pipelines.parts_of(dataset), workers_of(strategy)
-    own = dataset.options().experimental_distribute.auto_shard_policy == _Policy.OFF
-    each = of_each_replica(strategy, _total([digest for _, digest in parts]) << 1 | own)
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    each = of_each_replica(
+        strategy, _total([int(policy), *(digest for _, digest in parts)]) << 1 | (policy == _Policy.OFF)
+    )
     same = len(set(each)) == 1
     policies = {one & 1 for one in each}
     if policies == {1}:
@@ -161,7 +165,8 @@ def _by_batches(strategy: Any, dataset: Any, other: str) -> Any:
     if sloppy := next((one for one in pipelines.steps_of(dataset) if pipelines.is_sloppy(one)), None):
         raise UsageError(
             f"{place_of_call()}deterministic=False of {pipelines.name_of(sloppy)}: each worker reads the examples in "
-            "an order of its own, and would train others than its part; leave it out"
+            "an order of its own, and would train others than its part; leave it out "
+            "(of tensorflow_datasets: shuffle_files=True without ReadConfig(shuffle_seed=...))"
         )
     if strategy.extended.should_checkpoint and pipelines.reads_files(dataset):
         log.info(f"the data are divided by batches and not by files, because of {other}: each worker reads all files")
