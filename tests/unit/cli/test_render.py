@@ -240,7 +240,7 @@ def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: R
 
 
 def test_a_kill_is_shown_with_its_signal_and_the_likely_reason(place: RunPlace) -> None:
-    advice = hint(message="", reason="", exit_code=137)
+    advice = hint(message="", reason="Error", exit_code=137)
     cause = RootCause(role="worker", index=0, exit_code=137, signal=9, hint=advice)
     words = end_text(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
     assert "worker-0 exited with code 137 (SIGKILL)\n" in words
