@@ -96,7 +96,7 @@ def _check_limits(value: JsonValue, schema: JsonObject, path: str) -> Iterator[V
     allowed = schema.get("enum")
     if isinstance(allowed, list) and value not in allowed:
         words = f"Unsupported value: {_show(value)}: supported values: {', '.join(_show(v) for v in allowed)}"
-        remedy = _GONE.get(f"{path}={value}")
+        remedy = _REMEDIES.get(f"{path}={value}")
         yield Violation(path, f"{words}; {remedy}" if remedy else words)
     pattern = schema.get("pattern")
     hint = f"; {_PATTERN_HINTS[pattern]}" if pattern in _PATTERN_HINTS else ""
@@ -127,15 +127,14 @@ _PATTERN_HINTS: Final = {
 """What the server does not say: nobody should have to read a pattern."""
 
 
-_NAME_OF_TEMPLATE: Final = ".template.metadata.name"
-"""Templates of other kinds often have one. It has no effect there, either."""
-
-_GONE: Final = {
+_REMEDIES: Final = {
+    # Templates of other kinds often have one. It has no effect there, either.
+    ".template.metadata.name": "remove it: the pods are named after the job",
     "spec.runPolicy.scheduling.topologyKey": "it is gone: set the annotation kueue.x-k8s.io/podset-required-topology "
     "of the template, or a podAffinity in it",
     "spec.runPolicy.onNaN=Rollback": "Rollback is gone: Skip leaves out each update that is not finite",
 }
-"""What remains in place of a field, or of a value, that is gone."""
+"""What to do about a field, by the end of its path, or about a value."""
 
 
 def _type_hint(value: JsonValue, kinds: list[str]) -> str:
@@ -191,10 +190,8 @@ def _check_object(value: JsonObject, schema: JsonObject, path: str) -> Iterator[
                 yield from _check(item, inner, _below(path, key))
         elif not schema.get("x-kubernetes-preserve-unknown-fields"):
             field = _below(path, key)
-            if field.endswith(_NAME_OF_TEMPLATE):
-                remedy = "; remove it: the pods are named after the job"
-            else:
-                remedy = f"; {_GONE[field]}" if field in _GONE else suggestion(key, schema)
+            known = next((f"; {words}" for place, words in _REMEDIES.items() if field.endswith(place)), "")
+            remedy = known or suggestion(key, schema)
             yield Violation(field, f'unknown field "{field}"{remedy}')
 
 

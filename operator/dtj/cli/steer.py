@@ -151,7 +151,7 @@ async def delete(client: AsyncClient, names: tuple[str, ...], wait: bool, timeou
 
 async def each(names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> int:
     """Do it to each of them, also after one is refused or takes too long. Returns the exit code of the first."""
-    from dtj.client import ApiError, ClientError, InvalidRequest, Unavailable
+    from dtj.client import ApiError, ClientError, Unavailable
 
     code = 0
     for name in dict.fromkeys(names):
@@ -159,9 +159,6 @@ async def each(names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> in
             await do(name)
         except Unavailable:
             raise
-        except InvalidRequest as error:
-            say(str(error), err=True)
-            code = code or Exit.USAGE
         except ApiError as error:
             say(format_api_error(error), err=True)
             code = code or Exit.API

@@ -363,8 +363,9 @@ async def first_error(gateway: KubeGateway, job: Job, selection: LogSelection) -
     if each is None:
         return _remembered(cause, f"pod {cause.pod} is gone, and its log with it")
     _check_container((each,), selection)
-    if selection.container is None and each.pod.termination is not None and each.pod.termination.init_container:
-        selection = replace(selection, container=each.pod.termination.init_container)
+    end = each.pod.termination
+    if selection.container is None and end is not None and end.init_container:
+        selection = replace(selection, container=end.init_container)
     if not has_log(each, selection):
         return _remembered(cause, f"container {selection.container_of(each)} of pod {cause.pod} has no log")
     finder = ErrorFinder(cause)

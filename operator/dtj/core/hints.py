@@ -46,6 +46,8 @@ _CPU: Final = (
     "the node's CPU lacks instructions that a library was built with, such as AVX: choose other nodes by nodeSelector"
 )
 
+_NOT_EXECUTABLE: Final = "the command exists, but is not executable: chmod +x it in the image"
+
 HINTS: Final = (
     # -- the command
     Hint(
@@ -64,11 +66,11 @@ HINTS: Final = (
     ),
     Hint(
         "not-started-by-mode",
-        "the command exists, but is not executable: chmod +x it in the image",
+        _NOT_EXECUTABLE,
         'exec: ".*": permission denied',
         source="aminvakil/docker-ocserv#52",
     ),
-    Hint("not-executable", "the command exists, but is not executable: chmod +x it in the image", exit_code=126),
+    Hint("not-executable", _NOT_EXECUTABLE, exit_code=126),
     Hint("no-such-command", "the image has no such command: check command and PATH", exit_code=127),
     # -- memory and machines
     Hint(

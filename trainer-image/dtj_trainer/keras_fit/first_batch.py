@@ -162,11 +162,16 @@ class _OwnLoss(NamedTuple):
 _own_losses: WeakKeyDictionary[Any, _OwnLoss] = WeakKeyDictionary()
 
 
+def _own_parts(model: Any) -> Parts:
+    """How its `compute_loss` divides; NONE also of a model that has none of its own."""
+    own = _own_losses.get(model)
+    return own.parts if own is not None else Parts.NONE
+
+
 def doubtful(model: Any) -> bool:
     """Whether a loss or a metric is taken for known of which only examples say it."""
-    own = _own_losses.get(model)
     return (
-        (own is not None and own.parts is not Parts.NONE)
+        _own_parts(model) is not Parts.NONE
         or any(not gives_each(one) and parts is not Parts.NONE for one, parts in known.losses.items())
         or any(known.metrics.values())
     )
@@ -218,10 +223,8 @@ def _look_again(
 
 def _divides_still(model: Any, examples: Any) -> bool:
     """Whether a `compute_loss` of the model's own divides for these examples as it did for the first, if it has one."""
-    own = _own_losses.get(model)
-    if own is None or own.parts is Parts.NONE:
-        return True
-    return models.division_of_loss(model, examples, known=own.parts) is own.parts
+    parts = _own_parts(model)
+    return parts is Parts.NONE or models.division_of_loss(model, examples, known=parts) is parts
 
 
 _looked_at: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()

@@ -90,13 +90,8 @@ def _operators(found: Installation) -> Iterator[Finding]:
     if found.operators.unread:
         yield unknown(f"{found.operators.unread}; name its namespace with --operator-namespace")
         return
-    if not found.operators.items and found.operator_namespace:
-        words = f"namespace {found.operator_namespace} has no Deployment of an operator"
-        yield fail(words, "give --operator-namespace the operator's namespace, or leave it out")
-        return
     if not found.operators.items:
-        words = "this cluster has no Deployment of an operator; dtj cannot see one that runs elsewhere"
-        yield fail(words, "helm install dtj charts/dtj -n dtj-system --create-namespace")
+        yield _no_operator(found.operator_namespace)
         return
     for operator in _of_interest(found):
         yield from _operator(operator)
@@ -108,6 +103,14 @@ def _operators(found: Installation) -> Iterator[Finding]:
     elif len(serving) > 1:
         words = f"{listed(serving)} all run the jobs of namespace {found.namespace}: each undoes the work of the others"
         yield fail(words, "uninstall all but one, or give each its own namespaces")
+
+
+def _no_operator(within: str | None) -> Finding:
+    if within:
+        words = f"namespace {within} has no Deployment of an operator"
+        return fail(words, "give --operator-namespace the operator's namespace, or leave it out")
+    words = "this cluster has no Deployment of an operator; dtj cannot see one that runs elsewhere"
+    return fail(words, "helm install dtj charts/dtj -n dtj-system --create-namespace")
 
 
 def _of_interest(found: Installation) -> Sequence[Operator]:

@@ -45,7 +45,7 @@ def hold_until_admitted(context: JobContext) -> Decision | None:
     asked = ask_why(context)
     if asked is not None:
         return asked
-    why = queued_because(context, workload if same or (workload is not None and not workload.active) else None)
+    why = queued_because(context, workload if workload is not None and (same or not workload.active) else None)
     stopping = stop_all(context, why)
     if context.has_something_to_stop and workload is not None and not same:
         return stopping.if_written(Emit("Normal", Reason.QUEUED, _OTHER_PODS))

@@ -255,7 +255,8 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
         if replica is None or _cause_may_show(context, lost):
             continue
         ended = free.judged(lost)
-        concerns_nobody = replica in context.spares or _was_given_back(context, lost.pod)
+        spare = replica in context.spares
+        concerns_nobody = spare or _was_given_back(context, lost.pod)
         follows = concerns_nobody or peer_charged or is_secondary_failure(ended, losses, latest)
         denied = None if follows else _denied(context, status, ended)
         if denied is not None and replica.role in context.may_fail:
@@ -264,7 +265,7 @@ def _judged(context: JobContext, losses: PodLosses) -> Failure | tuple[JobStatus
         if denied is not None:
             return denied
         due = max(context.now, restart_wait.due(status, ended, all_at_once=False, now=context.now))
-        if replica in context.spares and not ended.by_infrastructure:
+        if spare and not ended.by_infrastructure:
             # No error of a spare is counted, so that no limit ends its restarts.
             due = context.now + restart_wait.LONGEST_BACKOFF
         verdicts.append(_Verdict(ended, replica, due, charged=not follows))
