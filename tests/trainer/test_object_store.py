@@ -126,6 +126,15 @@ def test_of_two_runs_the_later_one_writes(bucket: Bucket, tmp_path: Path) -> Non
     assert second.steps() == [1]
 
 
+def test_a_run_whose_writer_marker_is_removed_saves_on(bucket: Bucket, tmp_path: Path) -> None:
+    mirror = CheckpointMirror(bucket, tmp_path)
+    mirror.take_over()
+    bucket.delete("run/writer.json")
+    saved(mirror, tmp_path, 1)
+    assert mirror.steps() == [1]
+    assert bucket.read("run/writer.json") is not None
+
+
 def test_a_missing_bucket_is_refused_at_the_start(bucket: Bucket) -> None:
     with pytest.raises(UsageError, match="there is no bucket absent"):
         Bucket.prove(

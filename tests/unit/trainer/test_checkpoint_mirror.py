@@ -15,6 +15,7 @@ from dtj_trainer.object_store.backend import Part
 from dtj_trainer.object_store.bucket import Bucket
 
 INDEX, WEIGHTS = "ckpt-7.index", "ckpt-7.data-00000-of-00001"
+MARKER = "run/writer.json"
 
 
 class Memory:
@@ -71,9 +72,54 @@ def mirror_in(directory: Path) -> CheckpointMirror:
 def save(directory: Path, weights: bytes) -> None:
     mirror = mirror_in(directory)
     mirror.take_over()
+    put(mirror, directory, weights)
+
+
+def put(mirror: CheckpointMirror, directory: Path, weights: bytes = b"weights") -> None:
     (directory / INDEX).write_bytes(b"index")
     (directory / WEIGHTS).write_bytes(weights)
     mirror.upload(7)
+
+
+def test_a_writer_marker_that_a_rule_of_the_bucket_removes_is_written_again_and_the_checkpoint_is_saved(
+    memory: Memory, mirror: CheckpointMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.take_over()
+    own = memory.objects.pop(MARKER)
+    put(mirror, tmp_path / "cache")
+    assert mirror.steps() == [7]
+    assert memory.objects[MARKER] == own
+
+    upload = memory.upload
+    monkeypatch.setattr(memory, "upload", lambda path, key: (memory.objects.pop(MARKER, None), upload(path, key)))
+    put(mirror, tmp_path / "cache")
+    assert mirror.steps() == [7]
+    assert memory.objects[MARKER] == own
+
+
+def test_a_run_that_another_one_has_stopped_does_not_write_its_marker_again_where_there_is_none(
+    memory: Memory, mirror: CheckpointMirror, tmp_path: Path
+) -> None:
+    mirror.take_over()
+    memory.objects[MARKER] = b'{"host": "there"}'
+    for _ in range(2):
+        with pytest.raises(NotSaved, match="step 7 is not saved: another run, on there, writes there since"):
+            put(mirror, tmp_path / "cache")
+        memory.objects.pop(MARKER, None)
+    assert not memory.objects
+
+
+def test_of_two_runs_that_find_no_writer_marker_at_once_one_saves(
+    memory: Memory, mirror: CheckpointMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.take_over()
+    del memory.objects[MARKER]
+    create = memory.create
+    other = b'{"host": "there"}'
+    monkeypatch.setattr(memory, "create", lambda key, content: (create(key, other), create(key, content))[1])
+    with pytest.raises(NotSaved, match="another run, on there, writes there since"):
+        put(mirror, tmp_path / "cache")
+    assert memory.objects == {MARKER: other}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 What has no marker does not count. An object with a name that is not written here is a user's, and stays. The task that
 writes puts its name into `writer.json` when it starts, and looks there before each marker: of two runs with one URL
-the later one writes, and the earlier one ends with a line.
+the later one writes, and the earlier one ends with a line. Where there is none, the task writes it again, unless it
+has seen that of another run.
 """
 
 import hashlib
@@ -38,6 +39,8 @@ class CheckpointMirror:
         self._bucket = bucket
         self._directory = directory
         self._own: bytes | None = None
+        self._other: bytes | None = None
+        """What another run wrote that has taken over."""
         self._warned_of: set[int] = set()
         self.retry_seconds = bucket.retry_seconds
         """For how long a request that fails is repeated."""
@@ -57,6 +60,7 @@ class CheckpointMirror:
         """Makes this task the one that writes, and removes what earlier ones left without a marker."""
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "token": uuid.uuid4().hex}
         self._own = json.dumps(owner).encode()
+        self._other = None
         self._bucket.write(self._key(WRITER), self._own)
         complete = set(self.steps())
         self._bucket.delete(*(self._key(name) for step, name in self._own_names() if step not in complete))
@@ -147,11 +151,17 @@ class CheckpointMirror:
         remove(self._directory, step)
 
     def _require_own(self, step: int) -> None:
-        found = self._bucket.read(self._key(WRITER))
+        key = self._key(WRITER)
+        found = self._bucket.read(key)
+        if found is None and self._own is not None and self._other is None:
+            # A lifecycle rule of the bucket, or a person, has removed it.
+            self._bucket.create(key, self._own)
+            found = self._bucket.read(key)
         if found == self._own:
             return
+        self._other = found or self._other
         try:
-            host = json.loads(found or b"{}").get("host", "an unknown host")
+            host = json.loads(self._other or b"{}").get("host", "an unknown host")
         except ValueError:
             host = "an unknown host"
         raise NotSaved(
