@@ -37,11 +37,11 @@ def raised(job: Job, spec: JobSpec, role: Role, resources: JsonObject) -> dict[s
 
 def in_words(job: Job, spec: JobSpec) -> str:
     """What has been raised, by role; empty if nothing has. It changes with the memory of the pods, and only then."""
-    memory = ((role, raised(job, spec, role, _resources(job, spec, role))) for role in spec.roles())
+    memory = ((role, raised(job, spec, role, resources_of(job, spec, role))) for role in spec.roles())
     return ",".join(f"{role}={'/'.join(found.values())}" for role, found in memory if found)
 
 
-def _resources(job: Job, spec: JobSpec, role: Role) -> JsonObject:
+def resources_of(job: Job, spec: JobSpec, role: Role) -> JsonObject:
     """The resources of the container that trains, as the manifest says them."""
     given = spec.replica_specs.get(role) or ReplicaSpec()
     if given.resources is not None:

@@ -106,6 +106,36 @@ def test_a_host_name_of_a_template_is_named_in_both_kinds_of_jobs() -> None:
     ]
 
 
+def test_what_a_container_asks_for_of_a_resource_that_the_accelerator_counts_is_named() -> None:
+    def said(accelerator: JsonObject, **resources: JsonObject) -> list[str]:
+        template = {"spec": {"containers": [{"name": "trainer", "image": "x", "resources": resources}]}}
+        return told(
+            World(job(template=template, accelerator=accelerator, roles={"worker": 2, "evaluator": 1})).settle()
+        )
+
+    four: JsonObject = {"nvidia.com/gpu": 4, "cpu": "8"}
+    line = "no effect: nvidia.com/gpu: 4 in the resources of worker, because spec.accelerator gives each of its pods 2"
+    assert said({"profile": "nvidia", "count": 2}, limits=four) == [line]
+    assert said({"profile": "nvidia", "count": 2}, limits={"nvidia.com/gpu": "2"}, requests=four) == [line]
+    assert said({"profile": "nvidia"}, limits=four) == []
+    assert said({"profile": "nvidia", "count": 4}, limits=four, requests={"nvidia.com/gpu": "4"}) == []
+    assert said({"profile": "eks-p5-efa", "count": 8}, limits={"vpc.amazonaws.com/efa": 4}) == [
+        "no effect: vpc.amazonaws.com/efa: 4 in the resources of worker, because spec.accelerator gives each of its "
+        "pods 32"
+    ]
+
+
+def test_chips_of_a_role_that_are_not_those_of_its_topology_are_named() -> None:
+    worker: JsonObject = {
+        "resources": {"limits": {"google.com/tpu": 8}},
+        "accelerator": {"profile": "tpu-v5e", "topology": "2x2"},
+    }
+    assert told(World(job(strategy="TPU", replicaSpecs={"worker": worker})).settle()) == [
+        "no effect: google.com/tpu: 8 in the resources of worker, because spec.replicaSpecs.worker.accelerator gives "
+        "each of its pods 4"
+    ]
+
+
 @pytest.mark.parametrize(
     ("gang", "ignored"),
     [

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dtj.api import kueue
+from dtj.api import kueue, quantities
 from dtj.api.json import dig, fields_of
 from dtj.api.names import Reason
 from dtj.api.spec import Gang, Role
 from dtj.core.actions import Emit
 from dtj.core.admission import tfjobs
 from dtj.core.context import JobContext
+from dtj.core.manifests import accelerators
+from dtj.core.on_out_of_memory import resources_of
 
 _READ: Final[dict[Gang, frozenset[str]]] = {
     Gang.KUEUE: frozenset({"queue"}),
@@ -24,7 +26,7 @@ _READ: Final[dict[Gang, frozenset[str]]] = {
 
 def told(context: JobContext) -> tuple[Emit, ...]:
     """The event; none if the job gets all that it asks for."""
-    found = (*_scheduling(context), *_success_policy(context), *_templates(context))
+    found = (*_scheduling(context), *_success_policy(context), *_templates(context), *_accelerators(context))
     return (Emit("Warning", Reason.FIELD_IGNORED, "; ".join(found)),) if found else ()
 
 
@@ -77,3 +79,22 @@ def _templates(context: JobContext) -> Iterator[str]:
                 yield f"no effect: {place}.template.spec.{field}, which is the name of the replica"
         if dig(template, "metadata", "finalizers"):
             yield f"no effect: {place}.template.metadata.finalizers, which the operator does not set"
+
+
+def _accelerators(context: JobContext) -> Iterator[str]:
+    """What a container asks for of the resources of which its accelerator says how many."""
+    for role in context.spec.roles():
+        needs = accelerators.needs(context.spec, role, context.platform)
+        if needs is None:
+            continue
+        own = resources_of(context.job, context.spec, role)
+        counted = {needs.profile.resource: str(needs.count)} if needs.count is not None else {}
+        for resource, given in {**needs.profile.resources, **counted}.items():
+            asked = (dig(own, kind, resource) for kind in ("limits", "requests"))
+            said = [amount for amount in asked if amount is not None]
+            other = [amount for amount in said if quantities.parse(amount) != quantities.parse(given)]
+            if other:
+                yield (
+                    f"no effect: {resource}: {other[0]} in the resources of {role}, because "
+                    f"{accelerators.accelerator_field(context.spec, role)} gives each of its pods {given}"
+                )
