@@ -186,8 +186,8 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         ),
         ("DTJ_ATTEMPT=two", ": not a whole number"),
         ("DTJ_ATTEMPT=²", ": not a whole number"),
-        ("DTJ_STORE_RETRY_SECONDS=0", ": give seconds above 0"),
-        ("DTJ_STORE_RETRY_SECONDS=nan", ": give seconds above 0"),
+        ("DTJ_STORE_RETRY_SECONDS=0", ": give a number above 0"),
+        ("DTJ_STORE_RETRY_SECONDS=nan", ": give a number above 0"),
         ("DTJ_STATUS_PORT=http", ": give a port from 1 to 65535, or unset it"),
         ("DTJ_STATUS_PORT=²", ": give a port from 1 to 65535, or unset it"),
         ("TF_CONFIG={", ": not JSON"),  # and what else unit/launch/test_tf_config.py refuses

@@ -46,6 +46,14 @@ def test_each_task_has_a_local_copy_of_its_own(tmp_path: Path) -> None:
     assert one.checkpoint.directory != other.checkpoint.directory
 
 
+def test_how_long_a_request_is_repeated_can_be_said_in_a_manifest() -> None:
+    """By an argument: the API server refuses variables of ours there."""
+    assert parse(["--store-retry-seconds=300"], {"DTJ_STORE_RETRY_SECONDS": "5"}).store.retry_seconds == 300
+    assert parse([], {"DTJ_STORE_RETRY_SECONDS": "5"}).store.retry_seconds == 5
+    assert parse([], {}).store.retry_seconds == 60
+    assert refusal("--store-retry-seconds=0").endswith(": give a number above 0")
+
+
 def _answered(status: str, code: str, message: str) -> str:
     """The library's text for an answer of the store, which may have a line before its error."""
     document = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>'

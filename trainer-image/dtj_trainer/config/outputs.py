@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Literal
 
 from dtj_trainer.config.cluster import EVALUATOR, Task
 from dtj_trainer.config.options import Options, directory, option, place, positive, whole
-from dtj_trainer.config.store_url import Location, StorePolicy
+from dtj_trainer.config.store_url import DEFAULT_RETRY_SECONDS, Location, StorePolicy
 from dtj_trainer.errors import UsageError
 
 DEFAULT_CHECKPOINT_SECONDS = 30.0
@@ -169,4 +169,8 @@ class Outputs(Options):
     store_cache: Path | None = option(
         "--store-cache", variable="DTJ_STORE_CACHE", parse=directory, default=None, metavar="DIR",
         help="URLs: directory of a local disk for their copies (default: one below that for temporary files)",
+    )  # fmt: skip
+    store_retry_seconds: float = option(
+        "--store-retry-seconds", variable="DTJ_STORE_RETRY_SECONDS", parse=positive, default=DEFAULT_RETRY_SECONDS,
+        metavar="S", help="URLs: seconds for which a request that fails is repeated",
     )  # fmt: skip

@@ -32,7 +32,7 @@ from dtj_trainer.config.options import Arguments, Options, options_of
 from dtj_trainer.config.outputs import SAVED_MODEL, CheckpointPolicy, InMemory, Outputs
 from dtj_trainer.config.pipeline_layout import PIPELINE, Layout
 from dtj_trainer.config.script import Script, ScriptOptions
-from dtj_trainer.config.store_url import DEFAULT_RETRY_SECONDS, Location, StorePolicy, default_cache
+from dtj_trainer.config.store_url import Location, StorePolicy, default_cache
 from dtj_trainer.config.validation import ValidationPolicy
 from dtj_trainer.errors import UsageError
 
@@ -160,10 +160,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     )  # fmt: skip
     _check_dataset(own, user_code)
     outputs = Outputs(**args.values(Outputs))
-    store = StorePolicy(
-        cache=outputs.store_cache or default_cache(),
-        retry_seconds=_seconds_from(environ, "DTJ_STORE_RETRY_SECONDS", DEFAULT_RETRY_SECONDS),
-    )
+    store = StorePolicy(cache=outputs.store_cache or default_cache(), retry_seconds=outputs.store_retry_seconds)
     place = partial(_place, store, environ.get("DTJ_JOB_UID", ""), here.task, _default_output(script, environ))
     config = Config(
         **own,
