@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from dtj_trainer.compat import replace
 from dtj_trainer.keras_fit import pipelines
 
 FILES = ["a.tfrecord", "b.tfrecord"]
@@ -133,6 +134,46 @@ def test_a_large_tensor_is_seen_by_rows_from_all_over_it() -> None:
     before = pipelines.digest_of(tf.constant(values))
     values[-(2**15) :] = 1
     assert pipelines.digest_of(tf.constant(values)) != before
+
+
+def same(one: Any) -> Any:
+    return one
+
+
+def in_any_order(data: Any) -> Any:
+    return data.map(same, 2, False)
+
+
+ANY_ORDER: dict[str, tuple[Callable[[], Any], str]] = {
+    "map, by position": (lambda: in_any_order(rows()).batch(2), "parallel_map"),
+    "batch": (lambda: rows().batch(2, num_parallel_calls=2, deterministic=False), "parallel_batch"),
+    "interleave": (
+        lambda: rows().interleave(rows, num_parallel_calls=2, deterministic=False), "parallel_interleave",
+    ),
+    "interleave, by position": (lambda: rows().interleave(rows, 2, 1, 2, False).batch(2), "parallel_interleave"),
+    "in the function of flat_map": (lambda: rows().flat_map(lambda one: in_any_order(rows(one))), "parallel_map"),
+    "in the function of interleave": (
+        lambda: records(FILES).map(tf.strings.length).interleave(
+            lambda one: rows([[one]]).interleave(rows, num_parallel_calls=2, deterministic=False)
+        ), "parallel_interleave",
+    ),
+    "in a function of a function": (
+        lambda: rows().flat_map(lambda one: rows(one).window(2).flat_map(in_any_order)), "parallel_map",
+    ),
+    "as the options say": (lambda: rows().map(same, 2).interleave(rows, num_parallel_calls=2).batch(2), ""),
+    "deterministic": (lambda: rows().map(same, 2, True).interleave(rows, 2, 1, 2, True), ""),
+    "one call at a time": (lambda: rows().interleave(rows, deterministic=False).map(same, deterministic=False), ""),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:The `deterministic` argument has no effect")
+@pytest.mark.parametrize("cell", ANY_ORDER)
+def test_a_step_that_gives_examples_in_any_order_is_found(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # So that it is put back.
+    monkeypatch.setattr(tf.data.Dataset, "interleave", tf.data.Dataset.interleave)
+    replace(tf.data.Dataset, "interleave", pipelines.interleave, library="tensorflow")
+    made, step = ANY_ORDER[cell]
+    assert pipelines.in_any_order(made()) == step
 
 
 @pytest.mark.parametrize("data", [rows().batch(2), rows().repeat().batch(2), generated().batch(1)])

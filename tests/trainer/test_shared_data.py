@@ -40,6 +40,7 @@ REFUSED = {
     "a service": _PLACE + r"a service of tf\.data gives .* give distribute\(\) a job_name",
     "own text files": _DIFFERENT.format("tensor_slice"),
     "files in any order": _PLACE + r"deterministic=False of parallel_interleave: each .* \(of tensorflow_datasets: ",
+    "files in any order, within a function": _PLACE + "deterministic=False of parallel_map: each worker reads",
     "files in any order, DATA": _PLACE + "deterministic=False of parallel_map: each worker reads",
     "rows that end on one worker, OFF": _PLACE + "the data of one worker end, and those of another do not;",
 }  # fmt: skip

@@ -138,7 +138,11 @@ def run(cell):
         ),
         "files in any order": lambda: fit(
             tf.data.Dataset.from_tensor_slices(names)
-            .interleave(lambda name: files(name), num_parallel_calls=2, deterministic=False).take(split).batch(20)
+            .interleave(lambda name: files(name), 2, 1, 2, False).take(split).batch(20)
+        ),
+        "files in any order, within a function": lambda: fit(
+            tf.data.Dataset.from_tensor_slices(names)
+            .flat_map(lambda name: files(name, deterministic=False)).take(split).batch(20)
         ),
         "files in any order, DATA": lambda: fit(files(deterministic=False).batch(20).with_options(DATA)),
         "changed at random": lambda: fit(rows().map(augmented, num_parallel_calls=4).batch(20)),

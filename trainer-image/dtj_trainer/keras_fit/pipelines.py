@@ -1,5 +1,6 @@
 """What a pipeline of tf.data is made of, seen without reading it. Imports TensorFlow."""
 
+import inspect
 import json
 import os
 import re
@@ -49,7 +50,11 @@ def _before(step: Any) -> Sequence[Any]:
 
 def name_of(step: Any) -> str:
     """The name of a step as users call it, about."""
-    words = re.sub(r"^_+|Dataset(V\d)?$", "", type(step).__name__)
+    return _name(type(step).__name__)
+
+
+def _name(kind: str) -> str:
+    words = re.sub(r"^_+|Dataset(V\d)?$", "", kind)
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", words).lower()
 
 
@@ -121,15 +126,23 @@ def draws(dataset: Any) -> bool:
     return any(_CHANCE.search(one) and one != "RandomShuffle" for one in operations)
 
 
-def is_sloppy(step: Any) -> bool:
-    """Whether a step gives the examples in the order in which they are ready."""
-    return getattr(step, "_deterministic", None) == "false"
+def in_any_order(dataset: Any) -> str:
+    """The name of a step that gives the examples in the order in which they are ready; nothing where none does."""
+    for step in steps_of(dataset):
+        if getattr(step, "_deterministic", None) == "false":
+            return name_of(step)
+        for node in _nodes_of(step):
+            if "deterministic" in node.attr and node.attr["deterministic"].s == b"false":
+                return _name(node.op)
+    return ""
 
 
 def interleave(original: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
     """The interleaved data, which remember whether they come in any order; TensorFlow's own other steps do."""
     interleaved = original(dataset, *args, **kwargs)
-    if kwargs.get("deterministic") is False:
+    asked = inspect.signature(original).bind(dataset, *args, **kwargs).arguments.get("deterministic")
+    # One call at a time is in order whatever is asked for.
+    if asked is not None and not asked and "Parallel" in type(interleaved).__name__:
         interleaved._deterministic = "false"
     return interleaved
 

@@ -162,9 +162,9 @@ def _by_batches(strategy: Any, dataset: Any, other: str) -> Any:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = _Policy.DATA
     options.deterministic = True
-    if sloppy := next((one for one in pipelines.steps_of(dataset) if pipelines.is_sloppy(one)), None):
+    if step := pipelines.in_any_order(dataset):
         raise UsageError(
-            f"{place_of_call()}deterministic=False of {pipelines.name_of(sloppy)}: each worker reads the examples in "
+            f"{place_of_call()}deterministic=False of {step}: each worker reads the examples in "
             "an order of its own, and would train others than its part; leave it out "
             "(of tensorflow_datasets: shuffle_files=True without ReadConfig(shuffle_seed=...))"
         )
