@@ -57,6 +57,54 @@ def test_data_of_sizes_that_only_a_batch_shows_are_all_trained_on_in_their_order
     assert max(differences.values()) < 5e-6, differences
 
 
+ONE = (
+    SCRIPT.replace('["cpu:0", "cpu:1"]', '["cpu:0"]')
+    .replace("in (of_many_lengths, Draws, series, padded)", "in (once, shuffled)")
+    .replace(
+        "def trained(",
+        """def once():
+    for number in range(12):
+        yield np.full((6, 5, 4), number, "float32"), np.full((6, 1), number, "float32")
+
+def shuffled():
+    return tf.data.Dataset.from_tensor_slices((x[:, None], x[:, :1])).shuffle(40, seed=4).batch(7)
+
+def trained(""",
+    )
+)
+
+
+def test_one_replica_of_a_strategy_trains_on_all_data_in_their_order_as_without_a_strategy(folder: Path) -> None:
+    log = ran(folder, script=ONE, imported=True)["worker-0"].log
+    differences = {name: float(value) for name, value in re.findall(r"^(\w+) differs by (\S+)$", log, re.M)}
+    assert sorted(differences) == ["once", "shuffled"]
+    assert max(differences.values()) < 5e-6, differences
+
+
+UNKNOWN = (
+    TWO_DEVICES
+    + """
+x = np.ones((8, 4), "float32")
+data = tf.data.Dataset.from_generator(
+    lambda: ((x, x[:, :1]) for _ in range(3)), output_signature=(tf.TensorSpec([None, None]), tf.TensorSpec([None, 1])))
+
+class OfRows(keras.Model):
+    def call(self, rows):
+        return tf.stack([rows[number, :1] for number in range(rows.shape[0])])
+
+for made, eager in (lambda: keras.Sequential([keras.layers.Dense(1)]), False), (OfRows, True):
+    with tf.distribute.MirroredStrategy(["cpu:0"]).scope():
+        m = made()
+        m.compile("sgd", "mse", run_eagerly=eager)
+    print("epochs:", len(m.fit(data, verbose=0, epochs=2).history["loss"]))
+"""
+)
+
+
+def test_one_replica_builds_a_model_of_a_batch_that_needs_its_sizes(folder: Path) -> None:
+    assert ran(folder, script=UNKNOWN, imported=True)["worker-0"].log.count("epochs: 2") == 2
+
+
 NONE = (
     TWO_DEVICES
     + """

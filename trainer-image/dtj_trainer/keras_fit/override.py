@@ -16,8 +16,9 @@ same global batch:
 - a callback that stops the training on one worker stops it on all;
 - callbacks that write files (BackupAndRestore, CSVLogger, ModelCheckpoint, TensorBoard) write them on the leader alone.
 
-One replica, and any other strategy, run the code of Keras. On all of them, a `fit` whose loss is not finite ends, and
-nothing that is not finite is saved by Keras' callbacks. Replaces private functions. Imports TensorFlow and Keras.
+One replica, and any other strategy, run the code of Keras; one replica, too, builds a model without a batch where it
+can. On all of them, a `fit` whose loss is not finite ends, and nothing that is not finite is saved by Keras' callbacks.
+Replaces private functions. Imports TensorFlow and Keras.
 """
 
 import functools
@@ -155,12 +156,14 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
     if not several(strategy):
         if has_scope(strategy):
             adopt(strategy, owners_of(model))
+            if iterator is not None and (data_batch := _of_one_replica(model, iterator)) is not None:
+                iterator = None
         original(model, iterator=iterator, data_batch=data_batch)
         return
     adoption.check_keeps_nothing_of_batches(model)
     if iterator is not None:
         # To read a batch would take it from a generator, and put a shuffle one epoch further on.
-        data_batch = _specification(iterator)
+        data_batch = _specification(iterator, of_any_size=True)
         if data_batch is None:
             data_batch = tree.map_structure(lambda value: _local(strategy, value), next(iter(iterator))[2].__next__())
             iterator.reset()
@@ -194,8 +197,12 @@ def _tell(strategy: Any, unsynchronized: list[Any]) -> None:
     )
 
 
-def _specification(iterator: Any) -> Any:
-    """The data as tensors of one replica without values; None where only a batch shows how many axes they have."""
+def _specification(iterator: Any, *, of_any_size: bool = False) -> Any:
+    """The data as tensors of one replica without values; None where only a batch shows how many axes they have.
+
+    Args:
+        of_any_size: whether to leave open how many examples there are.
+    """
     specs = tree.map_structure(
         lambda spec: getattr(spec, "_value_specs", (spec,))[0], iterator._distributed_dataset.element_spec
     )
@@ -203,8 +210,17 @@ def _specification(iterator: Any) -> Any:
         if not isinstance(one, tf.TensorSpec | tf.RaggedTensorSpec) or one.shape.rank is None:
             return None
     return tree.map_structure(
-        lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank else spec, specs
+        lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if of_any_size and spec.shape.rank else spec,
+        specs,
     )
+
+
+def _of_one_replica(model: Any, iterator: Any) -> Any:
+    """The data without values, as above; None where Keras has to read a batch: a model that runs eagerly may need its
+    size, and layers that are not built need that of each axis."""
+    specs = None if model.run_eagerly else _specification(iterator)
+    known = specs is not None and all(one.shape[1:].is_fully_defined() for one in tree.flatten(specs))
+    return specs if known or model.built else None
 
 
 def _local(strategy: Any, value: Any) -> Any:
