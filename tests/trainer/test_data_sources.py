@@ -2,20 +2,27 @@
 
 import json
 import random
+import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
 from PIL import Image
 
 from dtj_trainer.data import scan
+from dtj_trainer.data import source as source_module
 from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.open_files import open_files
 from dtj_trainer.data.record_files import FILES_AT_ONCE, chunks
+from dtj_trainer.data.source import diagnosing_data_errors
 from dtj_trainer.data.worker_shards import Share
 from dtj_trainer.distribution.stall_watch import data_watch
+from dtj_trainer.errors import UsageError
 from dtj_trainer.process.watchdog import Watchdog
+from log_lines import log_lines
 from trainer.data_files import FORMATS, configured, example, numbers_of, opened, picture, taken, write
 
 SOURCES = [*((form, "none") for form in FORMATS), ("csv", "memory"), ("images", "memory")]
@@ -204,3 +211,79 @@ def test_a_correction_of_the_same_size_is_seen(tmp_path: Path) -> None:
     assert opened(*keeps).classes == ("cat", "dgo", "dog")
     (tmp_path / "data.csv").write_text((tmp_path / "data.csv").read_text().replace("dgo", "dog"))
     assert opened(*keeps).classes == ("cat", "dog")
+
+
+def steps(source: FullBatches, strategy: Any, model: Callable[[Any], Any]) -> None:
+    """Ten batches through a model, in a graph."""
+    batches = iter(strategy.experimental_distribute_dataset(source.batches(batch=8, seed=0)))
+
+    @tf.function
+    def step() -> Any:
+        return strategy.run(model, args=(next(batches)[0],))
+
+    with diagnosing_data_errors(source):
+        for _ in range(10):
+            step()
+
+
+STRATEGIES: dict[str, Callable[[], Any]] = {
+    "default": tf.distribute.get_strategy,
+    "one device": lambda: tf.distribute.OneDeviceStrategy("cpu:0"),
+    "mirrored": lambda: tf.distribute.MirroredStrategy(["cpu:0"]),
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_an_error_of_the_model_is_told_at_once_and_one_of_the_data_with_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: Callable[[], Any]
+) -> None:
+    source = opened(write(tmp_path / "data", "csv", files=1))
+    looked: list[FullBatches] = []
+    diagnose = type(source).diagnose
+    monkeypatch.setattr(type(source), "diagnose", lambda self, **given: looked.append(self) or diagnose(self, **given))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
+        steps(source, strategy(), lambda inputs: tf.gather([1, 2], tf.cast(inputs[:, 0], tf.int32)))
+    assert not looked
+    path = tmp_path / "data" / "part-0.csv"
+    path.write_text(path.read_text().replace("\n33,", "\nx,"))
+    with pytest.raises(UsageError, match=rf"^{path}: record 34: column x is 'x', and not a number"):
+        steps(source, strategy(), lambda inputs: inputs)
+    assert looked == [source]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_search_for_a_damaged_record_ends_after_some_minutes_and_a_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    source = opened(write(tmp_path / "data", form))
+    monkeypatch.setattr(source_module, "SEARCH_SECONDS", 0.0)
+    with (
+        log_lines() as printed,
+        pytest.raises(tf.errors.InvalidArgumentError, match="odd"),
+        diagnosing_data_errors(source),
+    ):
+        raise tf.errors.InvalidArgumentError(None, None, "odd [Op:IteratorGetNext]")
+    line = f"{tmp_path}/data: what this error is of was not found in 0 s of reading; more was not read"
+    assert f"warning: {line}" in printed
+    if form == "csv":
+        (tmp_path / "data" / "part-0.csv").write_text("x,third,label\n1,2,odd\nx,2,even\n")
+        monkeypatch.setattr(scan, "SEARCH_SECONDS", 0.0)
+        with pytest.raises(UsageError, match=r"/data: cannot be read .*; which record it is was not found in 0 s$"):
+            opened(tmp_path / "data")
+
+
+def test_records_are_looked_through_together_for_the_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{number},{number % 2}" for number in range(5000)]
+    path = tmp_path / "data.csv"
+    path.write_text("\n".join(["x,label", *rows, ""]))
+    source = opened(path)
+    rows[4321] = "x,1"
+    path.write_text("\n".join(["x,label", *rows, ""]))
+    parsed: list[int] = []
+    parse = type(source)._decode
+    monkeypatch.setattr(type(source), "_decode", lambda self, given: parsed.append(1) or parse(self, given))
+    fault = source.diagnose()
+    assert re.match(rf"{path}: record 4322: column x is 'x'", str(fault))
+    assert len(parsed) < 200

@@ -6,6 +6,7 @@ A record is what a format reads and has not decoded yet: an index, a line, a ser
 Records are put in order, skipped, batched and divided among the workers; only what is left is decoded.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
@@ -72,8 +73,15 @@ class FullBatches(ABC):
         """What makes inputs and labels of a batch of records, or of one record: see `decodes_batches`."""
 
     @abstractmethod
-    def diagnose(self) -> UsageError | None:
-        """The first record that cannot be read or decoded, with its file, and what to do; None where all can."""
+    def diagnose(self, *, until: float = math.inf) -> UsageError | None:
+        """The first record that cannot be read or decoded, with its file, and what to do; None where all can.
+
+        Args:
+            until: on the monotonic clock, when the search ends.
+
+        Raises:
+            TimeoutError: nothing was found until then.
+        """
 
     def map_inputs(self, encode: Callable[[Any], Any], input_spec: Any) -> Self:
         """This source with its batches of inputs encoded, by TensorFlow operations alone; can be shared as before.
@@ -191,6 +199,6 @@ class Arrays(Indexed):
             stream = stream.map(lambda inputs, labels: (encode(inputs), labels))
         return stream.with_options(stream_options())
 
-    def diagnose(self) -> UsageError | None:
+    def diagnose(self, *, until: float = math.inf) -> UsageError | None:
         """What is in memory can be read."""
         return None

@@ -1,5 +1,6 @@
 """A source over files that are read record by record: TFRecord, CSV, text. Imports TensorFlow."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,10 +112,10 @@ class RecordFiles(FullBatches):
         """What the inputs are, for a person."""
         return self._reader.describe()
 
-    def diagnose(self) -> UsageError | None:
+    def diagnose(self, *, until: float = math.inf) -> UsageError | None:
         """The first record that cannot be read or decoded, as the error to raise; None where all can."""
         for files in filter(None, (self._found, self._validation_files)):
-            if fault := find_fault(self._reader, files, self._decode):
+            if fault := find_fault(self._reader, files, self._decode, until=until):
                 return fault
         return None
 

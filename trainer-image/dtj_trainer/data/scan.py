@@ -20,6 +20,7 @@ from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.gzip_files import check_ends
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.record_files import FILES_AT_ONCE, Survey, Take, chunks, selected
+from dtj_trainer.data.source import SEARCH_SECONDS
 from dtj_trainer.errors import UsageError, may_pass
 from dtj_trainer.local_files import write_atomically
 from dtj_trainer.process.watchdog import moving
@@ -81,11 +82,15 @@ def _look(reader: Reader, found: FileSet, validation: FileSet | None, share: Val
         if validation:
             validation_counts, _ = tally.count(validation, None)
     except tf.errors.OpError as error:
-        for files in filter(None, (found, validation)):
-            if fault := find_fault(reader, files):
-                raise fault from None
+        until, cut = time.monotonic() + SEARCH_SECONDS, ""
+        try:
+            for files in filter(None, (found, validation)):
+                if fault := find_fault(reader, files, until=until):
+                    raise fault from None
+        except TimeoutError:
+            cut = f"; which record it is was not found in {SEARCH_SECONDS:.0f} s"
         raise UsageError(
-            f"{found.where}: cannot be read ({first_line(error)})", restart_may_help=may_pass(error)
+            f"{found.where}: cannot be read ({first_line(error)}){cut}", restart_may_help=may_pass(error)
         ) from None
     if not sum(training):
         raise UsageError(f"--data-dir={found.where}: no record to learn from; give files with records")

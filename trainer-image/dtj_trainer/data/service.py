@@ -129,9 +129,9 @@ class FromService:
         """See `Source`."""
         return self.undivided.validation(batch=batch)
 
-    def diagnose(self) -> UsageError | None:
+    def diagnose(self, *, until: float) -> UsageError | None:
         """See `FullBatches`."""
-        return self.undivided.diagnose()
+        return self.undivided.diagnose(until=until)
 
     def _stream(self, rows: int) -> Stream:
         import tensorflow as tf

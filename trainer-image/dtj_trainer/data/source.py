@@ -3,12 +3,20 @@
 Imports TensorFlow.
 """
 
-from collections.abc import Iterator
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import tensorflow as tf
 
+from dtj_trainer.process.watchdog import moving
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 Stream = Any
 """A tf.data.Dataset of batches (inputs, labels): TensorFlow carries no types."""
 
@@ -20,6 +28,11 @@ _OF_DATA = (
     tf.errors.PermissionDeniedError,
     tf.errors.UnknownError,
 )
+_IN_READING = re.compile(r"IteratorGetNext\w*\]")
+"""In TensorFlow's message of an error that an iterator has met, and not the model: not in `[[IteratorGetNext/_2]]`, by
+which a step on an accelerator names where the inputs of the model came from."""
+SEARCH_SECONDS = 300.0
+"""As long is looked for the file that an error is of; reading all of large data would take hours."""
 
 
 class Source(Protocol):
@@ -72,19 +85,39 @@ def endless(stream: Stream) -> Stream:
     return stream.prefetch(tf.data.AUTOTUNE).with_options(stream_options())
 
 
+def searched(parts: Iterable[T], until: float) -> Iterator[T]:
+    """The parts of data that are read to find the cause of an error.
+
+    Raises:
+        TimeoutError: it is later than `until`, of the monotonic clock.
+    """
+    for part in moving(parts):
+        if time.monotonic() > until:
+            raise TimeoutError
+        yield part
+
+
 @contextmanager
 def diagnosing_data_errors(source: Any) -> Iterator[None]:
     """Turns an error that a file of the source is to blame for into one line; all others pass.
 
-    TensorFlow's own message names no file.
+    TensorFlow's own message names no file. For an error of the model none is looked for.
 
     Raises:
         UsageError: the first file that cannot be used, and why.
     """
     try:
         yield
-    except _OF_DATA:
-        diagnose = getattr(source, "diagnose", None)
-        if diagnose is not None and (fault := diagnose()):
+    except _OF_DATA as error:
+        diagnose, fault = getattr(source, "diagnose", None), None
+        if diagnose is not None and _IN_READING.search(str(error)):
+            try:
+                fault = diagnose(until=time.monotonic() + SEARCH_SECONDS)
+            except TimeoutError:
+                log.warning(
+                    f"{source.name}: what this error is of was not found in {SEARCH_SECONDS:.0f} s of reading; "
+                    "more was not read"
+                )
+        if fault:
             raise fault from None
         raise

@@ -1,5 +1,6 @@
 """Pictures, in directories that are their classes. Imports TensorFlow."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from dtj_trainer.data.class_names import check_alike
 from dtj_trainer.data.files import FileSet, check_classes, class_folders, directory_of, first_line
 from dtj_trainer.data.full_batches import Indexed
 from dtj_trainer.data.held_out_examples import ValidationShare
+from dtj_trainer.data.source import searched
 from dtj_trainer.errors import UsageError, may_pass
 
 CHANNELS = 3
@@ -98,9 +100,9 @@ class Images(Indexed):
         """What the inputs are, for a person."""
         return f"images of {'x'.join(map(str, self._size))}"
 
-    def diagnose(self) -> UsageError | None:
+    def diagnose(self, *, until: float = math.inf) -> UsageError | None:
         """The first picture that cannot be read or decoded, as the error to raise; None where all can."""
-        for path in self._paths:
+        for path in searched(self._paths, until):
             try:
                 decode_image(tf.io.read_file(path), self._size)
             except tf.errors.OpError as error:

@@ -1,6 +1,7 @@
 """What the record files have in common: a reader knows one format. Imports TensorFlow."""
 
 import codecs
+import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -10,9 +11,8 @@ import tensorflow as tf
 
 from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.gzip_files import compression
-from dtj_trainer.data.source import Stream
+from dtj_trainer.data.source import Stream, searched
 from dtj_trainer.errors import UsageError, may_pass
-from dtj_trainer.process.watchdog import moving
 
 
 class Reader(Protocol):
@@ -58,18 +58,36 @@ class Reader(Protocol):
 
 
 def find_fault(
-    reader: Reader, files: FileSet, parse: Callable[[Any], tuple[Any, Any]] | None = None
+    reader: Reader,
+    files: FileSet,
+    parse: Callable[[Any], tuple[Any, Any]] | None = None,
+    *,
+    until: float = math.inf,
 ) -> UsageError | None:
     """The first record that cannot be read or parsed, as the error to raise; None where all can.
 
     Args:
         parse: the reader's, or what also knows the classes.
+        until: on the monotonic clock, when the search ends.
+
+    Raises:
+        TimeoutError: nothing was found until then.
     """
     parse = parse or reader.parse
     for path in files.paths:
         row, record = 0, None
+        if reader.decodes_batches:
+            # Record by record, the calls would take longer than the reading.
+            try:
+                for records in searched(reader.records(path).batch(_TOGETHER), until):
+                    if tf.size(prepared := reader.prepare(records, tf.constant(path))):
+                        parse(prepared)
+                    row += int(tf.size(records))
+                continue
+            except tf.errors.OpError:
+                pass
         try:
-            for record in moving(reader.records(path)):
+            for record in searched(reader.records(path).skip(row), until):
                 row += 1
                 prepared = reader.prepare(record[tf.newaxis], tf.constant(path))
                 if tf.size(prepared):
@@ -86,6 +104,7 @@ def find_fault(
     return None
 
 
+_TOGETHER = 64
 _MOST = 20
 
 
