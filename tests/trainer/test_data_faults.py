@@ -1,7 +1,10 @@
 """Files that cannot be used end the job before it trains: one line with the file or the option, and what to do."""
 
 import gzip
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import tensorflow as tf
@@ -10,7 +13,7 @@ from dtj_trainer.data.open_files import open_files
 from dtj_trainer.data.source import diagnosing_data_errors
 from dtj_trainer.errors import UsageError
 from log_lines import log_lines
-from trainer.data_files import CLASSES, configured, example, opened, taken, write
+from trainer.data_files import CLASSES, FORMATS, configured, example, opened, taken, write
 
 
 def refusal(where: Path | str, *arguments: str, numbers: bool = False) -> str:
@@ -444,3 +447,31 @@ def test_held_out_files_must_be_some_and_of_known_classes(tmp_path: Path) -> Non
     assert refusal(text, f"--held-out={tmp_path}/test/all.tsv") == (
         f"{tmp_path}/test/all.tsv: its directory is not a class of {text}; they are even, odd"
     )
+
+
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A folder that also a user without root's rights gets to."""
+    with TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
+@pytest.mark.parametrize("form", [*FORMATS, "gz"])
+def test_a_file_that_may_not_be_read_is_named_with_the_cause(readable: Path, form: str, place: int) -> None:
+    data = write(readable / "data", "csv" if form == "gz" else form)
+    path = sorted(path for path in data.rglob("*") if path.is_file())[place]
+    if form == "gz":
+        path.write_bytes(gzip.compress(path.read_bytes()))
+        path = path.rename(f"{path}.gz")
+    path.chmod(0)
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        assert refusal(data, "--cache=memory") == (
+            f"{path}: cannot be read (Permission denied); check the volume and its rights"
+        )
+    finally:
+        os.seteuid(user)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from dtj_trainer.config.data import CSV, IMAGES, TEXT, TFRECORD
 from dtj_trainer.config.store_url import Location, is_url
 from dtj_trainer.data.gzip_files import ENDING
-from dtj_trainer.errors import UsageError, may_pass
+from dtj_trainer.errors import UsageError, may_pass, storage_reason
 
 _ENDINGS = {
     TFRECORD: (".tfrecord", ".tfrecords", ".tfrec"),
@@ -338,4 +338,13 @@ def first_line(error: Exception) -> str:
     return lines[0].strip()[:160] if lines else ""
 
 
+def fault_of(path: str, error: Exception, content: str) -> UsageError:
+    """The error to raise for a file: that it cannot be read at all, or else what is wrong with its content."""
+    by_tensorflow = isinstance(error, tf.errors.OpError)
+    if by_tensorflow and not isinstance(error, _OF_CONTENT):
+        content = f"cannot be read ({storage_reason(error)}); check the volume and its rights"
+    return UsageError(f"{path}: {content}", restart_may_help=by_tensorflow and may_pass(error))
+
+
+_OF_CONTENT = (tf.errors.InvalidArgumentError, tf.errors.DataLossError, tf.errors.OutOfRangeError)
 _REMEDY = "give a directory, a file, or a pattern such as '/data/part-*.csv'; in a job, mount it in every pod"

@@ -26,7 +26,7 @@ from dtj_trainer.data.scan import survey
 from dtj_trainer.data.source import diagnosing_data_errors
 from dtj_trainer.data.task_inputs import check_inputs
 from dtj_trainer.datasets import Dataset, Split
-from dtj_trainer.errors import UsageError, may_pass
+from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store import data_cache
 from dtj_trainer.process.watchdog import moved, moving
 
@@ -156,9 +156,10 @@ def _reader(config: Config, form: str, found: FileSet, *, numbers: bool) -> Read
             return CsvReader(config.data, found, numbers=numbers)
         return TextReader(found, option=_WHERE, numbers=numbers)
     except (tf.errors.OpError, csv.Error) as error:
-        raise UsageError(
-            f"{found.paths[0]}: cannot be read as {form} ({files.first_line(error)}); give --data-format",
-            restart_may_help=isinstance(error, tf.errors.OpError) and may_pass(error),
+        # Of a file that cannot be opened TensorFlow says the path.
+        path = next((path for path in found.paths if f"{path}; " in str(error)), found.paths[0])
+        raise files.fault_of(
+            path, error, f"cannot be read as {form} ({files.first_line(error)}); give --data-format"
         ) from None
 
 

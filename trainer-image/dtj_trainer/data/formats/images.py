@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.data.class_names import check_alike
-from dtj_trainer.data.files import FileSet, check_classes, class_folders, directory_of, first_line
+from dtj_trainer.data.files import FileSet, check_classes, class_folders, directory_of, fault_of, first_line
 from dtj_trainer.data.full_batches import Indexed
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.source import searched
-from dtj_trainer.errors import UsageError, may_pass
+from dtj_trainer.errors import UsageError
 
 CHANNELS = 3
 _BEGINNING = re.compile(rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP", re.DOTALL)
@@ -42,8 +42,12 @@ def size_of(content: bytes, wanted: tuple[int, int] | None, path: str) -> tuple[
     try:
         height, width, channels = tf.io.decode_image(content, channels=CHANNELS, expand_animations=False).shape
     except tf.errors.OpError as error:
-        raise UsageError(f"{path}: cannot be decoded ({first_line(error)}); replace or remove it") from None
+        raise _undecoded(path, error) from None
     return (*(wanted or (int(height), int(width))), int(channels))
+
+
+def _undecoded(path: str, error: tf.errors.OpError) -> UsageError:
+    return fault_of(path, error, f"cannot be decoded ({first_line(error)}); replace or remove it")
 
 
 class Images(Indexed):
@@ -67,7 +71,7 @@ class Images(Indexed):
         option: that gave the files, for errors.
 
         Raises:
-            UsageError: directories that do not fit or look alike, an empty share, or a damaged first picture.
+            UsageError: directories that do not fit or look alike, an empty share, or a first picture of no use.
         """
         self.name = found.where
         self.classes = class_folders(found, option=option)
@@ -87,8 +91,11 @@ class Images(Indexed):
         )
         self.examples, self.validation_examples = len(self.training), len(self.validation_rows)
         first = self._paths[0]
-        with tf.io.gfile.GFile(first, "rb") as file:
-            self._size = size_of(file.read(), size, first)
+        try:
+            content = tf.io.read_file(first).numpy()
+        except tf.errors.OpError as error:
+            raise _undecoded(first, error) from None
+        self._size = size_of(content, size, first)
         self.input_spec = tf.TensorSpec((None, *self._size), tf.float32)
 
     def decoder(self) -> Callable[..., tuple[Any, Any]]:
@@ -106,8 +113,5 @@ class Images(Indexed):
             try:
                 decode_image(tf.io.read_file(path), self._size)
             except tf.errors.OpError as error:
-                return UsageError(
-                    f"{path}: cannot be decoded ({first_line(error)}); replace or remove it",
-                    restart_may_help=may_pass(error),
-                )
+                return _undecoded(path, error)
         return None

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.data.files import FileSet, first_line
+from dtj_trainer.data.files import FileSet, fault_of, first_line
 from dtj_trainer.data.gzip_files import compression
 from dtj_trainer.data.source import Stream, searched
-from dtj_trainer.errors import UsageError, may_pass
+from dtj_trainer.errors import UsageError
 
 
 class Reader(Protocol):
@@ -97,9 +97,8 @@ def find_fault(
             reason = (record is not None and reader.explain(record.numpy())) or first_line(error)
             return UsageError(f"{path}: record {max(1, row)}: {reason}; fix it, or remove it")
         except tf.errors.OpError as error:
-            return UsageError(
-                f"{path}: record {row + 1} cannot be read ({first_line(error)}); fix the file, or remove it",
-                restart_may_help=may_pass(error),
+            return fault_of(
+                path, error, f"record {row + 1} cannot be read ({first_line(error)}); fix the file, or remove it"
             )
     return None
 

@@ -9,12 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig
-from dtj_trainer.data.files import FileSet, first_line
+from dtj_trainer.data.files import FileSet, fault_of, first_line
 from dtj_trainer.data.formats.images import decode_image, is_picture, size_of
 from dtj_trainer.data.formats.reader import LOOKED_AT, is_blank, named, rounded, shortened
 from dtj_trainer.data.gzip_files import compression
 from dtj_trainer.data.source import Stream
-from dtj_trainer.errors import UsageError, may_pass
+from dtj_trainer.errors import UsageError
 
 _TYPES = {"float": tf.float32, "int": tf.int64, "bytes": tf.string}
 _KINDS = {"float_list": "float", "int64_list": "int", "bytes_list": "bytes"}
@@ -195,11 +195,8 @@ class TFRecordReader:
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
             if isinstance(error, tf.errors.DataLossError) and (packed := _compression_of(self._first)):
                 raise UsageError(f"{self._first}: compressed by {packed}; {_REMEDIES[packed]}") from None
-            raise UsageError(
-                f"{self._first}: record 1: {first_line(error) or 'no tf.train.Example'}; "
-                "give TFRecord files of tf.train.Example",
-                restart_may_help=isinstance(error, tf.errors.OpError) and may_pass(error),
-            ) from None
+            reason = first_line(error) or "no tf.train.Example"
+            raise fault_of(self._first, error, f"record 1: {reason}; give TFRecord files of tf.train.Example") from None
         except Exception as error:
             if not _is_decode_error(error):
                 raise
