@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
@@ -287,3 +288,40 @@ def test_records_are_looked_through_together_for_the_damaged_one(
     fault = source.diagnose()
     assert re.match(rf"{path}: record 4322: column x is 'x'", str(fault))
     assert len(parsed) < 200
+
+
+@pytest.mark.parametrize(
+    ("content", "is_text"),
+    [
+        (bytes(range(256)), False),
+        (np.zeros((4, 6), np.uint8).tobytes(), False),
+        (np.linspace(0, 1, 24, dtype=np.float32).tobytes(), False),
+        (tf.io.serialize_tensor(tf.linspace(0.0, 1.0, 24)).numpy(), False),
+        ("caf\u00e9".encode("latin-1"), False),
+        ("a caf\u00e9\nand \u8336".encode(), True),
+        (b"", True),
+    ],
+    ids=["bytes", "zeros", "floats", "a tensor", "latin-1", "text", "nothing"],
+)
+def test_bytes_of_a_tfrecord_that_are_neither_picture_nor_text_are_no_texts_for_a_task(
+    tmp_path: Path, content: bytes, is_text: bool
+) -> None:
+    path = tmp_path / "data.tfrecord"
+    image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in range(20):
+            writer.write(example(number, image=image))
+    assert opened(path, "--columns=image").input_spec.dtype == tf.string, "a model of one's own may decode them"
+    for task in ("text-classification", "image-classification"):
+        try:
+            open_files(configured(path, "--columns=image"), numbers=False, task=task)
+            line = ""
+        except UsageError as refused:
+            line = str(refused)
+        if not is_text:
+            assert line == (
+                f"{path}: feature image holds bytes that are no text in UTF-8 and no picture (PNG, JPEG, GIF, WebP); "
+                "parse raw bytes and tensors in a function of --data, and write texts as UTF-8"
+            )
+        else:
+            assert ("holds texts" in line) == (task == "image-classification")

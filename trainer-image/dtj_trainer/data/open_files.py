@@ -104,7 +104,7 @@ def _images(config: Config, form: str, chosen: _Chosen, *, numbers: bool, task: 
 
 
 def _records(config: Config, form: str, chosen: _Chosen, *, numbers: bool, task: str | None) -> RecordFiles:
-    reader = _reader(config, form, chosen[0], numbers=numbers)
+    reader = _reader(config, form, chosen[0], numbers=numbers, own_model=task is None)
     if task:
         one = reader.examples_are
         check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), f"{_WHERE}={config.data.where}")
@@ -148,10 +148,10 @@ def _brought(config: Config, where: str, option: str) -> str:
     return data_cache.fetch(where, option=option, store=config.store, moved=moved)
 
 
-def _reader(config: Config, form: str, found: FileSet, *, numbers: bool) -> Reader:
+def _reader(config: Config, form: str, found: FileSet, *, numbers: bool, own_model: bool) -> Reader:
     try:
         if form == TFRECORD:
-            return TFRecordReader(config.data, found, numbers=numbers)
+            return TFRecordReader(config.data, found, numbers=numbers, own_model=own_model)
         if form == CSV:
             return CsvReader(config.data, found, numbers=numbers)
         return TextReader(found, option=_WHERE, numbers=numbers)

@@ -41,8 +41,11 @@ class TFRecordReader:
     of bytes is a picture where it begins as one does, and else a text.
     """
 
-    def __init__(self, config: DataConfig, found: FileSet, *, numbers: bool) -> None:
+    def __init__(self, config: DataConfig, found: FileSet, *, numbers: bool, own_model: bool) -> None:
         """Learns from the first record of all files what each has.
+
+        Args:
+            own_model: whether a model of the user's own is trained, which may decode bytes of any kind.
 
         Raises:
             UsageError: it cannot be read, or features are not there or do not go together.
@@ -58,7 +61,7 @@ class TFRecordReader:
             raise UsageError(f"--columns: {config.label} is the label (--label-column); name the others")
         self._picture_size: tuple[int, ...] | None = None
         self.decodes_batches = True
-        self.examples_are = self._input_spec(config, first)
+        self.examples_are = self._input_spec(config, first, own_model=own_model)
         self._rounded = self._look_for_rounding()
 
     def records(self, path: Any) -> Stream:
@@ -146,7 +149,7 @@ class TFRecordReader:
             [tf.reshape(value, (-1, spec.length)) for value, spec in zip(values, self._inputs, strict=True)], 1
         )
 
-    def _input_spec(self, config: DataConfig, first: tf.train.Example) -> Any:
+    def _input_spec(self, config: DataConfig, first: tf.train.Example, *, own_model: bool) -> Any:
         kinds = [spec.kind for spec in self._inputs]
         if not kinds:
             raise UsageError(
@@ -158,6 +161,12 @@ class TFRecordReader:
         if kinds == ["bytes"]:
             content = first.features.feature[self._inputs[0].name].bytes_list.value[0]
             if not is_picture(content):
+                if not (own_model or _is_text(content)):
+                    raise UsageError(
+                        f"{self._first}: feature {self._inputs[0].name} holds bytes that are no text in UTF-8 and no "
+                        "picture (PNG, JPEG, GIF, WebP); parse raw bytes and tensors in a function of --data, and "
+                        "write texts as UTF-8"
+                    )
                 return tf.TensorSpec((), tf.string)
             self._picture_size = size_of(content, config.image_size, self._first)
             self.decodes_batches = False
@@ -237,6 +246,13 @@ def _features_of(example: tf.train.Example) -> list[_Feature]:
             continue
         found.append(_Feature(name, kind, () if count == 1 else (count,)))
     return found
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        return "\0" not in content.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def _numbers(values: Any) -> Any:
