@@ -278,3 +278,63 @@ def test_each_example_of_a_folder_composed_at_random_is_read_once_or_one_line_sa
     folder = files.compose(seed, tmp_path)
     verdict = files.judge(folder)
     assert not verdict.fault, f"{folder}: {verdict}"
+
+
+@pytest.mark.parametrize("below", ["", "train"])
+@pytest.mark.parametrize("name", ["README.txt", "urls.txt", "LICENSE", "LICENSE.TXT", ".hidden.csv"])
+def test_a_plain_file_beside_folders_of_pictures_is_left_out_and_named(tmp_path: Path, below: str, name: str) -> None:
+    write(tmp_path / "data" / below if below else tmp_path / "data", "images")
+    path = tmp_path / "data" / below / name
+    path.write_text("what this is\n")
+    with log_lines() as printed:
+        source = opened(tmp_path / "data")
+    assert source.classes == CLASSES
+    assert source.examples + source.validation_examples == 60
+    assert f"data: 1 files left out: {path}" in printed
+
+
+@pytest.mark.parametrize("name", ["odd/1.txt", "texts/1.txt", "labels.csv", "labels.tsv", "more/a.tfrecord"])
+def test_files_that_may_be_data_beside_pictures_ask_for_the_format(tmp_path: Path, name: str) -> None:
+    data = write(tmp_path / "data", "images")
+    (data / name).parent.mkdir(exist_ok=True)
+    (data / name).write_text("1\t2\n")
+    with pytest.raises(UsageError, match=r"files of several formats \(.*\); give --data-format, or a pattern such as"):
+        opened(data)
+
+
+@pytest.mark.parametrize("form", ["images", "text"])
+def test_an_example_beside_the_folders_of_the_classes_is_not_to_be_put_into_one_unseen(
+    tmp_path: Path, form: str
+) -> None:
+    data = write(tmp_path / "data", form)
+    path = data / ("urls.txt" if form == "text" else "one.png")
+    path.write_text("http://localhost/1\n") if form == "text" else path.write_bytes(picture(1))
+    with pytest.raises(UsageError) as refused:
+        opened(data)
+    assert str(refused.value) == (
+        f"--data-dir={data}: {path} is next to the directories of the classes; leave it out by the pattern "
+        f"'{data}/*/*', or move it into the directory of its class"
+    )
+    source = opened(data / "*" / "*")
+    assert source.examples + source.validation_examples == 60
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("a.parquet", "read it in a function of your own with --data, or give --data-format if it is one of these"),
+        ("a.npz", "read it in a function of your own with --data, or give --data-format if it is one of these"),
+        ("a.jsonl.gz", "read it in a function of your own with --data, or give --data-format if it is one of these"),
+        ("part-00000", "read it in a function of your own with --data, or give --data-format if it is one of these"),
+        ("a.tar.gz", "unpack it"),
+        ("a.zip", "unpack it"),
+    ],
+)
+def test_a_file_of_a_format_that_is_not_read_gets_a_remedy_that_works(tmp_path: Path, name: str, remedy: str) -> None:
+    (tmp_path / name).write_bytes(b"PAR1")
+    for where in (tmp_path, tmp_path / name):
+        with pytest.raises(UsageError) as refused:
+            opened(where)
+        assert str(refused.value) == (
+            f"--data-dir={where}: no format of {tmp_path / name} known (tfrecord, csv, images, text); {remedy}"
+        )

@@ -21,6 +21,7 @@ _ENDINGS = {
     IMAGES: (".png", ".jpg", ".jpeg", ".gif", ".webp"),
     TEXT: (".txt", ".tsv", ".text"),
 }
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 _WILD = frozenset("*?[")
 
 
@@ -80,13 +81,20 @@ def find(where: str, *, option: str, form: str | None) -> tuple[FileSet, str]:
         formats = {form} if form else {known for path in listed if (known := _format_of(path))}
         if not listed:
             raise UsageError(f"{option}={where}: no files there; {_REMEDY}", restart_may_help=True)
-        if len(formats) != 1:
-            seen = (
-                f"files of several formats ({', '.join(sorted(formats))})"
-                if formats
-                else f"no format of {listed[0]} known"
+        if not formats:
+            remedy = (
+                "unpack it"
+                if listed[0].lower().endswith(_ARCHIVES)
+                else "read it in a function of your own with --data, or give --data-format if it is one of these"
             )
-            raise UsageError(f"{option}={where}: {seen}; give --data-format, or a pattern such as '{where}/*.csv'")
+            raise UsageError(f"{option}={where}: no format of {listed[0]} known ({', '.join(_ENDINGS)}); {remedy}")
+        if formats == {IMAGES, TEXT} and _is_directory(where) and _are_notes(listed):
+            formats = {IMAGES}
+        if len(formats) != 1:
+            raise UsageError(
+                f"{option}={where}: files of several formats ({', '.join(sorted(formats))}); give --data-format, or a "
+                f"pattern such as '{where}/*.csv'"
+            )
         (form,) = formats
         # Somebody who names a file or a pattern knows what is in it; in a directory there may be anything.
         chosen = [path for path in listed if _format_of(path) == form] if _is_directory(where) else listed
@@ -132,7 +140,8 @@ def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
         )
     if beside := [path for path in found.paths if path.rpartition("/")[0] == found.where.rstrip("/")]:
         raise UsageError(
-            f"{option}={found.where}: {beside[0]} is next to the directories of the classes; put it into one"
+            f"{option}={found.where}: {beside[0]} is next to the directories of the classes; leave it out by the "
+            f"pattern '{found.where.rstrip('/')}/*/*', or move it into the directory of its class"
         )
     folders = {path.rpartition("/")[0] for path in found.paths}
     for folder in sorted(folders):
@@ -322,6 +331,18 @@ def _is_hidden(part: str, pattern: str = "") -> bool:
 def _format_of(path: str) -> str | None:
     name = path.lower().removesuffix(ENDING)
     return next((form for form, endings in _ENDINGS.items() if name.endswith(endings)), None)
+
+
+def _are_notes(paths: Iterable[str]) -> bool:
+    """Whether all texts beside pictures are such as a README: next to the folders of pictures, and in none of them."""
+    folders, texts = set[str](), list[str]()
+    for path in paths:
+        if _format_of(path) == IMAGES:
+            folders.add(path.rpartition("/")[0])
+        elif _format_of(path) == TEXT:
+            texts.append(path)
+    above = {folder[: slash.start()] for folder in folders for slash in re.finditer("/", folder)} - folders
+    return all(path.lower().endswith((".txt", ".text")) and path.rpartition("/")[0] in above for path in texts)
 
 
 def _reason(error: Exception) -> str:
