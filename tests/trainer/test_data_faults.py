@@ -1,5 +1,6 @@
 """Files that cannot be used end the job before it trains: one line with the file or the option, and what to do."""
 
+import csv
 import gzip
 import os
 from collections.abc import Iterator
@@ -115,6 +116,26 @@ def test_a_table_without_rows_or_with_a_header_that_does_not_name_each_column_is
 ) -> None:
     data = table(tmp_path, text)
     assert refusal(data) == f"{data}: {printed}"
+
+
+@pytest.mark.parametrize(
+    ("rows", "printed"),
+    [
+        ('1,a,0\n2,"a\nb",1\n', "record 2: column note"),
+        ('1,a,0\n\n2,a,"1\n"\n', "record 3: column label"),
+        ('1,a,0\n2,"say ""so\nand"" on",1\n', "record 2: column note"),
+        ("", "its first line: column note"),
+    ],
+    ids=["a text", "the label", "quotes", "the header"],
+)
+def test_a_line_break_in_a_quoted_cell_is_named(tmp_path: Path, rows: str, printed: str) -> None:
+    header = "x,note,label\n" if rows else 'x,"note\n",label\n'
+    data = table(tmp_path, header + (rows or "1,a,0\n") + "3,a,0\n4,b,1\n" * 20)
+    line = refusal(data, "--columns=x")
+    assert line.startswith(f"{data}: {printed} has a line break in a quoted cell, or no closing quote: '")
+    assert "; write each row in one line, or read the file in a function of --data" in line
+    with data.open(newline="") as file:
+        assert any("\n" in cell for row in csv.reader(file) for cell in row)
 
 
 def test_numbers_whose_differences_float32_cannot_hold_are_shown(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ class CsvReader:
         self.numbers = numbers
         self._first, head, rows = _beginning(found.paths)
         self._header = _names(head)
+        if _is_open(head):
+            raise UsageError(f"{self._first}: its first line: {_broken(self._header[-1], self._header[-1])}")
         self._label = self._column("--label-column", config.label)
         wanted = config.columns or [name for name in self._header if name != config.label]
         self._inputs = sorted(self._column("--columns", name) for name in wanted)
@@ -107,6 +109,8 @@ class CsvReader:
     def explain(self, record: bytes) -> str | None:
         """See `Reader`."""
         cells = _cells(record)
+        if _is_open(record):
+            return _broken(self._header[len(cells) - 1] if len(cells) <= len(self._header) else len(cells), cells[-1])
         if len(cells) != len(self._header):
             return f"it has {len(cells)} cells, and the header has {len(self._header)}"
         for column in sorted({*self._inputs, self._label}):
@@ -155,6 +159,20 @@ def _names(head: bytes) -> list[str]:
 
 def _cells(line: bytes) -> list[str]:
     return next(csv.reader([line.decode(errors="replace")]), [])
+
+
+def _is_open(line: bytes) -> bool:
+    """Whether it ends within a quoted cell."""
+    rows = csv.reader([line.decode(errors="replace"), ""])
+    next(rows, None)
+    return rows.line_num > 1
+
+
+def _broken(column: str | int, cell: str) -> str:
+    return (
+        f"column {column} has a line break in a quoted cell, or no closing quote: {cell[:40]!r}; write each row in one "
+        "line, or read the file in a function of --data"
+    )
 
 
 def _is_finite(cell: str) -> bool:
