@@ -14,6 +14,7 @@ from urllib.parse import unquote
 WRITE = frozenset({"PUT", "POST"})
 """The methods of a request that writes an object."""
 READ = frozenset({"GET"})
+REMOVE = frozenset({"DELETE"})
 ANY = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
 _LONG_SECONDS = 600.0
 _BYTE_SECONDS = 0.2
@@ -21,18 +22,17 @@ _BYTE_SECONDS = 0.2
 
 
 class Fault(Enum):
-    UNAVAILABLE = 503
-    FORBIDDEN = 403
-    LOST_UPLOAD = 404
+    """What happens to a request; an answer is the status, and what S3 calls the error."""
+
+    UNAVAILABLE = 503, "SlowDown"
+    FORBIDDEN = 403, "AccessDenied"
+    LOST_UPLOAD = 404, "NoSuchUpload"
+    NO_SUCH_KEY = 404, "NoSuchKey"
     CUT_REQUEST = "close after half of the request's body"
     CUT_ANSWER = "close after half of the answer's body"
     STALLED_REQUEST = "read half of the request's body, and nothing more"
     STALLED_ANSWER = "send half of the answer's body, and nothing more"
     TRICKLE = "send the answer byte by byte"
-
-
-_ERRORS = {Fault.UNAVAILABLE: "SlowDown", Fault.FORBIDDEN: "AccessDenied", Fault.LOST_UPLOAD: "NoSuchUpload"}
-"""What S3 calls the errors that are answers."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -186,8 +186,9 @@ def _handler(proxy: FaultyProxy) -> type[BaseHTTPRequestHandler]:
                 return
             body += self.rfile.read(size - len(body))
             proxy.pause()
-            if fault in _ERRORS:
-                self._send(fault.value, [], f"<Error><Code>{_ERRORS[fault]}</Code></Error>".encode())
+            if fault and isinstance(fault.value, tuple):
+                answered, code = fault.value
+                self._send(answered, [], f"<Error><Code>{code}</Code></Error>".encode())
                 return
             refused = proxy.refusal_of_conditions()
             if refused and "If-None-Match" in self.headers:

@@ -15,7 +15,7 @@ from dtj_trainer.errors import NotSaved, TrainerError, UsageError
 from dtj_trainer.object_store import export_versions
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
 from dtj_trainer.object_store.log_folder import FolderCopy, with_local_copies
-from support.faulty_store import READ, WRITE, Fault, FaultyProxy
+from support.faulty_store import READ, REMOVE, WRITE, Fault, FaultyProxy
 from trainer.cluster import SOURCE
 from trainer.stores import Store
 
@@ -175,16 +175,39 @@ def test_a_bucket_runs_no_threads_of_python(store: Store) -> None:
     subprocess.run([sys.executable, "-c", code], cwd=SOURCE, check=True)
 
 
+def test_a_bucket_from_which_nothing_may_be_removed_is_refused_at_the_start(bucket: Bucket, proxy: FaultyProxy) -> None:
+    proxy.fail(REMOVE, ".dtj-probe", Fault.FORBIDDEN, times=100)
+    with pytest.raises(UsageError, match=r"access denied .* the right to list, read, write and delete objects"):
+        Bucket.prove(bucket.location, option="--checkpoint-dir", writes=True, retry_seconds=1)
+
+
+def test_a_store_that_does_not_find_what_is_to_be_removed_takes_a_checkpoint(
+    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    mirror = CheckpointMirror(bucket, tmp_path)
+    mirror.take_over()
+    proxy.fail(REMOVE, "ckpt-1.complete", Fault.NO_SUCH_KEY, times=1)
+    saved(mirror, tmp_path, 1)
+    assert proxy.is_spent()
+    assert mirror.steps() == [1]
+
+
 @pytest.mark.parametrize(
-    ("methods", "fault", "times"),
-    [(WRITE, Fault.UNAVAILABLE, 2), (WRITE, Fault.CUT_REQUEST, 1), (READ, Fault.CUT_ANSWER, 1)],
+    ("methods", "part", "fault", "times"),
+    [
+        (WRITE, "ckpt-1.data", Fault.UNAVAILABLE, 2),
+        (WRITE, "ckpt-1.data", Fault.CUT_REQUEST, 1),
+        (READ, "ckpt-1.data", Fault.CUT_ANSWER, 1),
+        (REMOVE, "ckpt-1.complete", Fault.UNAVAILABLE, 2),
+        (REMOVE, "ckpt-1.complete", Fault.CUT_REQUEST, 1),
+    ],
 )
 def test_a_fault_that_passes_loses_nothing(
-    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, methods: frozenset[str], fault: Fault, times: int
+    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, methods: frozenset[str], part: str, fault: Fault, times: int
 ) -> None:
     writer = CheckpointMirror(bucket, tmp_path / "one")
     writer.take_over()
-    proxy.fail(methods, "ckpt-1.data", fault, times)
+    proxy.fail(methods, part, fault, times)
     saved(writer, tmp_path / "one", 1)
     assert CheckpointMirror(bucket, tmp_path / "two").fetch(1)
     assert proxy.is_spent()

@@ -11,7 +11,7 @@ from dtj_trainer.checkpoint.mirror import CheckpointMirror
 from dtj_trainer.config.store_url import Location
 from dtj_trainer.errors import TrainerError
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
-from support.faulty_store import ANY, READ, Fault
+from support.faulty_store import ANY, Fault
 from trainer.stores import Store
 
 RETRY_SECONDS = 6
@@ -66,11 +66,23 @@ def test_a_request_that_does_not_end_is_given_up_after_the_time_of_the_option(
         assert seconds < LIMIT_SECONDS, f"{name}: {seconds:.1f} s"
 
 
-def test_one_request_that_stalls_is_repeated(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("fault", "request_of", "answer"),
+    [
+        (Fault.STALLED_ANSWER, lambda bucket: bucket.read("run/data"), b"0123456789"),
+        (Fault.STALLED_REQUEST, lambda bucket: bucket.write("run/new", b"small"), None),
+        (Fault.STALLED_REQUEST, lambda bucket: bucket.create("run/new", b"small"), True),
+        (Fault.STALLED_REQUEST, lambda bucket: bucket.delete("run/data"), None),
+    ],
+    ids=["read", "write", "create", "delete"],
+)
+def test_one_request_that_stalls_is_repeated(
+    store: Store, fault: Fault, request_of: Callable[[Bucket], object], answer: object
+) -> None:
     store.contents.write("run/data", b"0123456789")
     bucket = Bucket(Location.of(store.url("run")), option="--data-dir", retry_seconds=2 * RETRY_SECONDS)
-    store.proxy.fail(READ, "run/data", Fault.STALLED_ANSWER, times=1)
-    assert bucket.read("run/data") == b"0123456789"
+    store.proxy.fail(ANY, "run/", fault, times=1)
+    assert request_of(bucket) == answer
     assert store.proxy.is_spent()
 
 

@@ -105,7 +105,8 @@ class Bucket:
     def create(self, key: str, content: bytes) -> bool:
         """Writes a small object unless there is one of this name; returns whether it did.
 
-        A store that does not know conditional requests may write it twice, for two tasks that ask at once.
+        A store that does not know conditional requests may write it twice, for two tasks that ask at once. A request
+        that is repeated may find the object that it has written itself, and say that it did not.
         """
         with self._reported():
             return self._backend.create(key, content)

@@ -131,7 +131,8 @@ class S3:
 
     def create(self, key: str, content: bytes) -> bool:
         """See `Bucket.create`."""
-        with self._reported():
+
+        def create() -> bool:
             try:
                 self._library.put(self._store, key, content, use_multipart=False, mode="create")
             except self._errors.AlreadyExistsError:
@@ -141,7 +142,10 @@ class S3:
                 if not (isinstance(error, NotImplementedError) or _knows_no_conditions(str(error))):
                     raise
                 return self._create_without_condition(key, content)
-        return True
+            return True
+
+        with self._reported():
+            return self._again(create)
 
     def _create_without_condition(self, key: str, content: bytes) -> bool:
         """For stores that refuse the header If-None-Match, as some that are like S3 do: two tasks that create an object
@@ -155,7 +159,7 @@ class S3:
 
     def delete(self, key: str) -> None:
         with self._reported():
-            self._library.delete(self._store, key)
+            self._again(lambda: self._library.delete(self._store, key))
 
     def upload(self, path: Path, key: str) -> None:
         with self._reported():
@@ -166,12 +170,15 @@ class S3:
                     raise
                 raise RequestFailed(Cause.LOST_UPLOAD, _without_limits(str(error))) from None
 
-    def _again(self, read: Callable[[], T]) -> T:
-        """What a request answers: the library does not repeat one whose answer stops in the middle."""
+    def _again(self, request: Callable[[], T]) -> T:
+        """What a request answers.
+
+        The library repeats neither one whose answer stops in the middle, nor a DELETE or a conditional PUT that stalls.
+        """
         until, pause = time.monotonic() + self._retry_seconds, PAUSES[0]
         while True:
             try:
-                return read()
+                return request()
             except self._errors.GenericError as error:
                 lasts = _cause(str(error), type(error).__name__) is not Cause.NO_ANSWER
                 if lasts or time.monotonic() + pause > until:
@@ -272,7 +279,10 @@ def _open(location: Location, environ: Mapping[str, str], retry_seconds: float) 
     }
     # An endpoint without TLS, such as one of the cluster, is meant as it is written.
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
-    given: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+    # Some stores have no request that removes several objects, and its answer hides a refusal of one of them.
+    given: dict[str, Any] = {"disable_bulk_delete": True}
+    if endpoint:
+        given["endpoint"] = endpoint
     if endpoint.startswith("http://"):
         options["allow_http"] = True
     elif bundle := bundle_of_certificates(environ, "AWS_CA_BUNDLE"):
