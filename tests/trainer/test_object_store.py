@@ -243,6 +243,17 @@ def test_a_fault_in_the_middle_of_a_large_file_loses_nothing(
     assert (tmp_path / "copy").read_bytes() == content
 
 
+def test_a_large_file_is_uploaded_in_no_more_parts_than_the_store_takes(
+    store: Store, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dtj_trainer.object_store.s3._PARTS", 3)
+    content = bytes(range(256)) * (120 * 1024)
+    (tmp_path / "large").write_bytes(content)
+    store.proxy.fail(frozenset({"PUT"}), "partNumber=4", Fault.FORBIDDEN, times=100)
+    bucket.upload(tmp_path / "large", "run/large")
+    assert store.contents.read("run/large") == content
+
+
 @pytest.mark.parametrize("part", ["ckpt-2.data", "ckpt-2.complete"])
 @pytest.mark.parametrize(
     ("fault", "ends", "message"),

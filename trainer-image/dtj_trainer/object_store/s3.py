@@ -1,5 +1,6 @@
 """Buckets of S3, by obstore, which is imported when the first one is opened: see docs/adr/0025."""
 
+import math
 import os
 import re
 import time
@@ -25,8 +26,12 @@ from dtj_trainer.object_store.backend import (
 
 T = TypeVar("T")
 PACKAGE = "obstore"
+_PART = 5 * 2**20
+"""Bytes of a part of a file that is uploaded: the fewest that S3 takes."""
+_PARTS = 9_000
+"""The most parts of a file: S3 takes 10,000."""
 _AT_ONCE = 6
-"""Parts of a file, of 5 MiB, that are uploaded at the same time."""
+"""Parts of a file that are uploaded at the same time."""
 _LIMITS = re.compile(r", max_retries: \d+, retry_timeout: \S+")
 """What the library adds of its configuration."""
 _CODE = re.compile(r"(?:status code: (\d{3})[^<]*(?:<\?xml[^>]*>\s*)?)?<Error>.*?<Code>([^<]+)</Code>", re.DOTALL)
@@ -162,9 +167,10 @@ class S3:
             self._again(lambda: self._library.delete(self._store, key))
 
     def upload(self, path: Path, key: str) -> None:
+        size = max(_PART, math.ceil(path.stat().st_size / _PARTS))
         with self._reported():
             try:
-                self._library.put(self._store, key, path, max_concurrency=_AT_ONCE)
+                self._library.put(self._store, key, path, chunk_size=size, max_concurrency=_AT_ONCE)
             except FileNotFoundError as error:
                 if "NoSuchUpload" not in str(error):
                     raise
