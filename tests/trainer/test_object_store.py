@@ -5,16 +5,19 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from dtj_trainer.checkpoint.mirror import CheckpointMirror
+from dtj_trainer.config.parsing import parse
 from dtj_trainer.config.store_url import Location
 from dtj_trainer.errors import NotSaved, TrainerError, UsageError
 from dtj_trainer.object_store import export_versions
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
 from dtj_trainer.object_store.log_folder import FolderCopy, with_local_copies
+from dtj_trainer.process.output_directories import copied_logs
 from support.faulty_store import READ, REMOVE, WRITE, Fault, FaultyProxy
 from trainer.cluster import SOURCE
 from trainer.stores import Store
@@ -384,6 +387,34 @@ def test_an_export_that_cannot_be_uploaded_has_no_marker_and_ends_in_one_line(
         export_versions.upload(impatient, exported(tmp_path / "7"), {})
     assert "\n" not in str(ended.value)
     assert impatient.read("run/1.complete") is None
+
+
+@pytest.mark.parametrize(
+    ("role", "ended", "raised"),
+    [("worker", None, NotSaved), ("worker", ValueError("bad step"), ValueError), ("evaluator", None, None)],
+)
+def test_logs_that_do_not_reach_the_bucket_at_the_end_are_named(
+    store: Store,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    role: str,
+    ended: Exception | None,
+    raised: type[Exception] | None,
+) -> None:
+    url = store.url("run/logs")
+    tasks = {"cluster": {"worker": ["127.0.0.1:2222"]}, "task": {"type": role, "index": 0}}
+    environ = {"DTJ_STORE_RETRY_SECONDS": "1", "TF_CONFIG": json.dumps(tasks)}
+    config = parse([f"--log-dir={url}", f"--store-cache={tmp_path}", f"--checkpoint-dir={tmp_path}"], environ)
+    assert config.log_dir is not None
+    config.log_dir.mkdir(parents=True)
+    store.proxy.go_away()
+    with pytest.raises(raised) if raised else nullcontext() as found, copied_logs(config):
+        (config.log_dir / "result.json").write_text("{}")
+        if ended:
+            raise ended
+    lines = [record.message for record in caplog.records]
+    (line,) = [str(found.value)] if raised is NotSaved else lines
+    assert line.startswith(f"the last logs and result.json are not in {url}: --log-dir={url}: the object store does")
 
 
 def test_a_directory_follows_the_logs_of_a_bucket(bucket: Bucket, tmp_path: Path) -> None:

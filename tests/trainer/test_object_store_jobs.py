@@ -141,6 +141,21 @@ def test_a_model_that_cannot_be_uploaded_is_exported_by_the_next_start(folder: P
     assert json.loads(store.contents.read(result))["exportPath"].endswith("/export/2")
 
 
+def test_a_result_that_does_not_reach_the_bucket_is_written_by_the_next_start(folder: Path, store: Store) -> None:
+    environ = {**in_bucket(folder, store), **NO_EXPORT}
+    result = f"{place(folder)}/logs/result.json"
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments_of(store)) as job:
+        store.proxy.fail(WRITE, "logs/result.json", Fault.FORBIDDEN, times=10_000)
+        task = job.start(environ=environ)["worker-0"]
+        assert task.wait() == 1
+        assert task.last_words.startswith(f"the last logs and result.json are not in {environ['DTJ_LOG_DIR']}: ")
+        assert "access denied" in task.last_words
+        assert task.last_words.splitlines() == [task.last_words]
+        store.proxy.recover()
+        assert job.start(environ=environ)["worker-0"].wait() == 0
+    assert json.loads(store.contents.read(result))["steps"] == 45
+
+
 def test_what_a_session_exports_is_in_the_bucket(folder: Path, store: Store) -> None:
     text = (
         "import dtj_trainer\n"

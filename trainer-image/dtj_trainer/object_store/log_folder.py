@@ -43,9 +43,14 @@ class Repeated:
         threading.Thread(target=self._run, name="logs", daemon=True).start()
 
     def end(self) -> None:
-        """Copies what is left, and stops."""
+        """Copies what is left, and stops.
+
+        Raises:
+            TrainerError, OSError: it cannot be copied.
+        """
         self._ended.set()
-        self._try()
+        with self._turn:
+            self._copy()
 
     def _run(self) -> None:
         while not self._ended.wait(_EVERY_SECONDS):

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,10 +11,12 @@ from pathlib import Path
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, WORKER
 from dtj_trainer.config.outputs import InMemory
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.errors import NotSaved, UsageError, may_pass, storage_reason
+from dtj_trainer.errors import NotSaved, TrainerError, UsageError, may_pass, storage_reason
 from dtj_trainer.local_files import as_json, flush_open, write_atomically
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.object_store.log_folder import copied_to
+
+log = logging.getLogger(__name__)
 
 RESULT = "result.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -62,16 +65,31 @@ def check_buckets(config: Config) -> None:
 
 @contextmanager
 def copied_logs(config: Config) -> Iterator[None]:
-    """While logs are written: copies them to the bucket, if they are to be there, and what is left at the end."""
+    """While logs are written: copies them to the bucket, if they are to be there, and what is left at the end.
+
+    Raises:
+        NotSaved: the leader has done its work, and the bucket does not take what is left.
+    """
     if not config.log_location or not config.log_dir or not _uses(config, "--log-dir"):
         yield
         return
     bucket = Bucket(config.log_location, option="--log-dir", retry_seconds=config.store.retry_seconds)
     logs = copied_to(bucket, config.log_dir)
+    done = False
     try:
         yield
+        done = True
     finally:
-        logs.end()
+        try:
+            logs.end()
+        except (TrainerError, OSError) as error:
+            what = f"the last logs and {RESULT} are" if (config.log_dir / RESULT).exists() else "the last logs are"
+            problem = f"{what} not in {config.log_location}: {error}"
+            if done and config.cluster.leads:
+                raise NotSaved(
+                    f"{problem}; a job that is started again writes them, from its last checkpoint"
+                ) from None
+            log.warning(problem)
 
 
 def _uses(config: Config, option: str) -> bool:
