@@ -60,8 +60,9 @@ def test_a_checkpoint_comes_back_on_another_machine(bucket: Bucket, tmp_path: Pa
 
 
 def test_a_checkpoint_without_a_marker_does_not_count_and_is_removed(bucket: Bucket, tmp_path: Path) -> None:
-    bucket.write("run/ckpt-7.index", b"index")
     mirror = CheckpointMirror(bucket, tmp_path)
+    mirror.take_over()
+    bucket.write("run/ckpt-7.index", b"index")
     assert mirror.steps() == []
     mirror.take_over()
     assert [entry.key for entry in bucket.list("")] == ["run/writer.json"]

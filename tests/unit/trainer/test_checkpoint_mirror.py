@@ -10,7 +10,7 @@ import pytest
 
 from dtj_trainer.checkpoint.mirror import CheckpointMirror
 from dtj_trainer.config.store_url import Location
-from dtj_trainer.errors import NotSaved
+from dtj_trainer.errors import NotSaved, UsageError
 from dtj_trainer.object_store.backend import Part
 from dtj_trainer.object_store.bucket import Bucket
 
@@ -79,6 +79,26 @@ def put(mirror: CheckpointMirror, directory: Path, weights: bytes = b"weights") 
     (directory / INDEX).write_bytes(b"index")
     (directory / WEIGHTS).write_bytes(weights)
     mirror.upload(7)
+
+
+def test_a_folder_with_checkpoints_of_others_is_refused_and_stays_as_it_is(
+    memory: Memory, mirror: CheckpointMirror
+) -> None:
+    """TensorFlow's CheckpointManager names its files so."""
+    memory.objects = {f"run/{name}": b"theirs" for name in (INDEX, WEIGHTS, "checkpoint")}
+    before = dict(memory.objects)
+    with pytest.raises(UsageError, match=r"checkpoint s3://team/run/ckpt-7 is not of this trainer.*an empty --check"):
+        mirror.take_over()
+    assert memory.objects == before
+
+
+@pytest.mark.parametrize("left", [MARKER, "run/ckpt-3.complete"])
+def test_what_a_killed_run_left_is_removed_although_a_rule_of_the_bucket_has_removed_one_of_its_markers(
+    memory: Memory, mirror: CheckpointMirror, left: str
+) -> None:
+    memory.objects = {f"run/{INDEX}": b"half", left: b"{}"}
+    mirror.take_over()
+    assert memory.objects.keys() == {MARKER, left}
 
 
 def test_a_writer_marker_that_a_rule_of_the_bucket_removes_is_written_again_and_the_checkpoint_is_saved(
@@ -228,10 +248,10 @@ FOREIGN = (
 def test_objects_with_other_names_than_those_of_checkpoints_are_never_removed(
     memory: Memory, mirror: CheckpointMirror, tmp_path: Path
 ) -> None:
-    for key in (*FOREIGN, "run/ckpt-5.index", "run/ckpt-5.data-00000-of-00001"):
+    for key in (*FOREIGN, "run/ckpt-5.index", "run/ckpt-5.data-00000-of-00001", MARKER):
         memory.write(key, b"of a user")
     save(tmp_path / "writer", b"weights")
     assert mirror.steps() == [7]
     mirror.remove(7)
     mirror.remove(5)
-    assert {key for key in memory.objects if key != "run/writer.json"} == set(FOREIGN)
+    assert {key for key in memory.objects if key != MARKER} == set(FOREIGN)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dtj_trainer.checkpoint.files import INDEX, PREFIX, files_of, publish, remove, step_of
 from dtj_trainer.config.outputs import CheckpointPolicy
-from dtj_trainer.errors import NotSaved, storage_reason
+from dtj_trainer.errors import NotSaved, UsageError, storage_reason
 from dtj_trainer.object_store.bucket import Bucket
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,14 @@ class CheckpointMirror:
         return sorted((step for step, name in self._own_names() if name.endswith(MARKER)), reverse=True)
 
     def take_over(self) -> None:
-        """Makes this task the one that writes, and removes what earlier ones left without a marker."""
+        """Makes this task the one that writes, and removes what earlier ones left without a marker.
+
+        Raises:
+            UsageError: there are checkpoints, and nothing says that a run of this trainer wrote any of them.
+            TrainerError: the bucket cannot be used.
+        """
+        if self._bucket.read(self._key(WRITER)) is None:
+            self._require_no_others()
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "token": uuid.uuid4().hex}
         self._own = json.dumps(owner).encode()
         self._other = None
@@ -168,6 +175,16 @@ class CheckpointMirror:
             f"checkpoint directory {self}: step {step} is not saved: another run, on {host}, writes there since; "
             "stop one of them, or give another --checkpoint-dir"
         )
+
+    def _require_no_others(self) -> None:
+        """TensorFlow's CheckpointManager names its files as this trainer does."""
+        names = {name: step for step, name in self._own_names()}
+        if names and not any(name.endswith(MARKER) for name in names):
+            path = f"{PREFIX}-{min(names.values())}"
+            raise UsageError(
+                f"checkpoint {self}/{path} is not of this trainer, as there is neither {WRITER} nor {path}{MARKER}; "
+                "remove it, or give an empty --checkpoint-dir"
+            )
 
     def _own_names(self, start: str = f"{PREFIX}-") -> Iterator[tuple[int, str]]:
         """The parts and markers of checkpoints whose names begin so: step and name."""
