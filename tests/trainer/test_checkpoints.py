@@ -248,6 +248,20 @@ def test_what_a_killed_process_left_is_cleared_by_the_next(tmp_path: Path) -> No
     assert {path.name for path in tmp_path.iterdir()} == {".lock", ".saving-for-later"}
 
 
+def test_data_of_a_checkpoint_that_a_killed_process_did_not_complete_are_removed_by_the_next(tmp_path: Path) -> None:
+    left = tmp_path / "ckpt-20.data-00000-of-00001"
+    tmp_path.mkdir(exist_ok=True)
+    left.write_bytes(b"whole, without an index")
+    assert Saved(tmp_path).restore() == 0
+    assert left.exists(), "nothing there is known to be of this trainer"
+    Saved(tmp_path).save(10)
+    assert Saved(tmp_path, writes=False).restore() == 10
+    assert left.exists()
+    assert Saved(tmp_path).restore() == 10
+    assert not left.exists()
+    assert sound(tmp_path) == [10]
+
+
 def test_a_task_that_does_not_write_for_the_job_leaves_nothing(tmp_path: Path) -> None:
     Saved(tmp_path, writes=False).save(*STEPS)
     assert not list(tmp_path.iterdir())

@@ -100,6 +100,20 @@ def test_checkpoints_do_not_pile_up_on_the_disk_while_the_store_is_away(
     assert on_the_disk() == ["ckpt-4.index"]
 
 
+def test_data_that_a_killed_process_has_copied_halfway_do_not_stay_on_the_disk(bucket: Bucket, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.checkpoint.manager import Store as Checkpoints
+    from dtj_trainer.checkpoint.state import State
+
+    left = tmp_path / "ckpt-7.data-00000-of-00001"
+    left.write_bytes(b"without an index")
+    counters = [tf.Variable(0, dtype=tf.int64) for _ in range(2)]
+    state = State(weights=[tf.Variable(tf.zeros([4]))], step=counters[0], total_steps=counters[1])
+    Checkpoints(state, tmp_path, keep=1, writes=True, mirror=CheckpointMirror(bucket, tmp_path)).restore_newest()
+    assert not left.exists()
+
+
 def test_a_local_copy_that_finds_no_room_is_one_line(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

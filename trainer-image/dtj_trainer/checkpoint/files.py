@@ -35,6 +35,15 @@ def find(directory: Path) -> list[int]:
     return sorted((step for step, path in _files(directory) if path.suffix == INDEX), reverse=True)
 
 
+def begun(directory: Path) -> set[int]:
+    """The steps that have a file in the directory, also those of which a killed process has left a part.
+
+    Raises:
+        Unreadable: the directory is there and cannot be listed.
+    """
+    return {step for step, _ in _files(directory)}
+
+
 def files_of(directory: Path, step: int) -> list[Path]:
     """The files of the checkpoint of this step, the index first.
 
@@ -98,7 +107,7 @@ def keep_newest(directory: Path) -> None:
         Unreadable: it cannot be listed.
     """
     newest = max(find(directory), default=None)
-    for step in {step for step, _ in _files(directory)} - {newest}:
+    for step in begun(directory) - {newest}:
         remove(directory, step)
 
 

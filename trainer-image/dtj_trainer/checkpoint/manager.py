@@ -259,11 +259,23 @@ class Store:
                 continue
             try:
                 self._load(step)
-                return
             except Damaged as problem:
                 self._damaged.add(step)
                 path = checkpoints.path_of(self._directory, step)
                 log.warning(f"checkpoint {path} cannot be used ({problem}); trying an older one")
+            else:
+                self._clear(self._directory)
+                return
+
+    def _clear(self, directory: Path) -> None:
+        """Removes what a killed process has left of a checkpoint: data without an index.
+
+        Another program's are named in the same way: to be called where a checkpoint of this trainer has been found.
+        """
+        if self._writes and not self._mirror:
+            with suppress(OSError):
+                for step in checkpoints.begun(directory).difference(checkpoints.find(directory)):
+                    checkpoints.remove(directory, step)
 
     def restore_when_seen(self, step: int, *, seconds: float) -> None:
         """Restores the checkpoint of this step, which the leader has restored, as soon as this task can read it.
@@ -335,7 +347,7 @@ class Store:
         if self._writes:
             mirror.take_over()
         try:
-            for step in set(checkpoints.find(directory)):
+            for step in checkpoints.begun(directory):
                 checkpoints.remove(directory, step)
             mirror.fetch_note(VALIDATION_RECORD)
         except OSError as error:
