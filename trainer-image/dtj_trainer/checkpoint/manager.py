@@ -434,8 +434,8 @@ class Store:
 
     def _prune(self, directory: Path, step: int) -> None:
         """Removes the oldest. Newer ones than this step are another run's, or damaged: they are not counted."""
-        sound = [found for found in self.steps() if found <= step and found not in self._damaged - {step}]
         self._damaged.discard(step)
+        sound = [found for found in self.steps() if found <= step and found not in self._damaged]
         for old in {*sound[self._keep :], *(found for found in self._damaged if found < step)} - {self.pinned}:
             checkpoints.remove(directory, old)
             if self._mirror:

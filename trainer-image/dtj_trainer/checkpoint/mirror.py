@@ -152,10 +152,9 @@ class CheckpointMirror:
         self._bucket.write(marker, json.dumps(document).encode())
 
     def remove(self, step: int) -> None:
-        """Removes a checkpoint from the bucket, its marker first, and from the directory."""
+        """Removes a checkpoint from the bucket, its marker first."""
         self._bucket.delete(self._key(f"{PREFIX}-{step}{MARKER}"))
         self._bucket.delete(*(self._key(name) for of, name in self._own_names(f"{PREFIX}-{step}.") if of == step))
-        remove(self._directory, step)
 
     def _require_own(self, step: int) -> None:
         key = self._key(WRITER)

@@ -147,9 +147,11 @@ class GoogleStorage:
     def _reported(self) -> Iterator[None]:
         try:
             yield
-        except (self._errors.GoogleAPIError, self._auth_errors.GoogleAuthError) as error:
-            raise self._failure_of(error) from None
-        except self._http_errors.RequestException as error:
+        except (
+            self._errors.GoogleAPIError,
+            self._auth_errors.GoogleAuthError,
+            self._http_errors.RequestException,
+        ) as error:
             raise self._failure_of(error) from None
 
     def _failure_of(self, error: Exception) -> Exception:
