@@ -13,10 +13,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from . import nccl_log
@@ -28,8 +29,10 @@ from .world import GENERATION
 
 log, UTC = logging.getLogger(__name__), timezone.utc
 _RATE_SECONDS, _LOOK_SECONDS = 20.0, 0.5
-_MOST_UNCHECKED, _NAME_LENGTH = 8, 253
+_MOST_METRICS, _MOST_UNCHECKED, _NAME_LENGTH = 32, 8, 253
 """What the operator takes."""
+_MOST_OF_ARRAY = 100
+"""Numbers of one metric that are shown."""
 
 
 class Phase(Enum):
@@ -96,7 +99,7 @@ class Progress:
             "etaSeconds": None if self.eta_seconds is None else round(self.eta_seconds),
             "examplesPerSecond": None if self.examples_per_second is None else round(self.examples_per_second, 1),
             "stepSeconds": self.step_seconds,
-            "metrics": {name: f"{value:.4g}" for name, value in self.metrics.items()} or None,
+            "metrics": {name: f"{value:.4g}" for name, value in islice(self.metrics.items(), _MOST_METRICS)} or None,
             "lastCheckpointStep": self.last_checkpoint_step,
             "attempt": self.attempt,
             "restartsInPlace": self.restarts_in_place,
@@ -281,6 +284,37 @@ def _harmless(function: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+def _numbers(results: Mapping[Any, Any]) -> dict[str, float]:
+    """Results of metrics by name, those in mappings and arrays included; what is no number is left out.
+
+    Those of arrays come last: where there are too many, the others are shown.
+    """
+    found: dict[str, float] = {}
+    of_arrays: dict[str, float] = {}
+    for name, value in results.items():
+        if isinstance(value, Mapping):
+            found.update(_numbers(value))
+            continue
+        try:
+            found[str(name)] = float(value)
+        except Exception:  # noqa: BLE001 - each library has its own error for an array
+            elements = enumerate(islice(_elements(value), _MOST_OF_ARRAY))
+            of_arrays.update({f"{name}_{index}": one for index, one in elements})
+    return {**found, **of_arrays}
+
+
+def _elements(value: Any) -> Iterator[float]:
+    """The numbers of an array, row by row; none of anything else."""
+    with suppress(Exception):
+        for one in () if isinstance(value, (str, bytes)) else value:
+            try:
+                number = float(one)
+            except Exception:  # noqa: BLE001 - see `_numbers`
+                yield from _elements(one)
+            else:
+                yield number
+
+
 @_harmless
 def report(
     *,
@@ -301,7 +335,7 @@ def report(
         step: steps done. Reported before the first step, too, it says where a restart goes on.
         total: steps that the run is to do.
         epoch: the one under way, counted from 1.
-        metrics: name -> anything that float() takes.
+        metrics: name -> anything that float() takes, or an array of it, shown as name_0, name_1 and so on.
         batch_size: examples in one step, over all replicas; without it the rate stays unknown.
         step_seconds: of this replica's own part of a step, without waiting for others: it shows which one is slow.
         last_checkpoint: step of the newest checkpoint.
@@ -313,7 +347,7 @@ def report(
     if step_seconds is not None and 0 < step_seconds < float("inf"):
         changes["step_seconds"] = float(step_seconds)
     if metrics is not None:
-        changes["metrics"] = {str(name): float(value) for name, value in metrics.items()}
+        changes["metrics"] = _numbers(metrics)
     if step is not None:
         if _publisher.meter is None:
             _publisher.meter = Meter(batch=batch_size or 0, step=step)
@@ -429,17 +463,18 @@ class DTJCallback:
         self._report(logs)
 
     def _of_batch(self, logs: Any) -> Any:
-        return logs if self._summed == 1 else {k: v / self._summed for k, v in (logs or {}).items()}
+        if self._summed == 1:
+            return logs
+        return {k: v / self._summed for k, v in (logs or {}).items() if not isinstance(v, Mapping)}
 
     def _report(self, logs: Any) -> None:
         steps, epochs = self._params.get("steps"), self._params.get("epochs")
-        numbers = {name: value for name, value in (logs or {}).items() if not isinstance(value, Mapping)}
         report(
             step=self._before + self._in_epoch,
             total=steps * epochs if steps and epochs else None,
             epoch=self._epoch,
             epochs=epochs,
-            metrics=numbers or None,
+            metrics=logs or None,
             batch_size=self._batch_size,
         )
 

@@ -65,6 +65,33 @@ def test_the_document_holds_a_few_names_of_what_is_accepted_unchecked(monkeypatc
     assert store.document()["unchecked"] == ["a" * 253, "train_step", *map(str, range(6))]
 
 
+def test_a_metric_of_several_numbers_is_shown_as_each_of_them_and_one_of_none_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = ProgressStore()
+    monkeypatch.setattr(progress, "_publisher", progress._Publisher())
+    progress.publish_on(store)
+    by_class = {"f1_score": [0.5, 0.25], "matrix": [(1, 2), (3, 4)], "empty": []}
+    others = {"name": "a text", "none": None, "loss": 0.125, "nested": {"mae": 1.5}}
+    progress.report(step=7, total=10, metrics={**by_class, **others})
+    assert (store.progress.step, progress._publisher.warned) == (7, False)
+    assert store.progress.metrics == {
+        "loss": 0.125, "mae": 1.5, "f1_score_0": 0.5, "f1_score_1": 0.25,
+        "matrix_0": 1, "matrix_1": 2, "matrix_2": 3, "matrix_3": 4,
+    }  # fmt: skip
+
+
+def test_of_more_metrics_than_the_operator_takes_the_first_are_in_the_document_and_all_in_the_exposition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = ProgressStore()
+    monkeypatch.setattr(progress, "_publisher", progress._Publisher())
+    progress.publish_on(store)
+    progress.report(step=7, metrics={"each": range(1000), "loss": 0.5})
+    assert list(store.document()["metrics"]) == ["loss", *(f"each_{index}" for index in range(31))]
+    assert store.exposition().count('dtj_training_metric{name="') == 101
+
+
 def test_the_exposition_is_what_prometheus_reads() -> None:
     noon = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
     moment = Progress(phase=Phase.TRAINING, step=450, metrics={"loss": float("nan"), 'a "b"\\c\nd': 0.5})

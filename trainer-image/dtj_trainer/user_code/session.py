@@ -295,8 +295,8 @@ class Session:
         Args:
             epoch: counted from 1.
             batch_size: examples in one step, over all replicas.
-            metrics: whatever float() takes; for one that is shown, the device is waited for. One of the name `loss`
-                has to be finite: else the training ends, about half a second later and before it is saved.
+            metrics: whatever float() takes, or arrays; for one that is shown, the device is waited for. One of the name
+                `loss` has to be finite: else the training ends, about half a second later and before it is saved.
         """
         self._watch.feed()
         self._report(metrics, epoch=epoch, batch_size=batch_size)
@@ -472,7 +472,6 @@ class _FitCallback(DTJCallback):
         self._session._watch.rest()
 
     def _report(self, logs: Any) -> None:
-        numbers = {name: value for name, value in (logs or {}).items() if not isinstance(value, Mapping)}
         override = sys.modules.get("dtj_trainer.keras_fit.override")
         not_finite = override.keras_callbacks.losses.replicas_of(self._model) if override else None
-        self._session._report(numbers, epoch=self._epoch, batch_size=self._batch_size, not_finite=not_finite)
+        self._session._report(logs or {}, epoch=self._epoch, batch_size=self._batch_size, not_finite=not_finite)
