@@ -9,7 +9,8 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NoReturn
 
@@ -23,7 +24,7 @@ from .output import TerminationMessage, configure_logs, flush, write
 from .progress import Phase, ProgressStore
 from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
 from .restart_in_place import ExitRecord, Policy
-from .signal_relay import Relay
+from .signal_relay import STOPPED, Relay
 from .status_client import StatusPoller, status_port
 from .status_server import serve_status
 from .topology import RestartRole, TaskTopology, topology_of
@@ -322,14 +323,26 @@ class Launcher:
         return child.run_command(command, {**os.environ, **variables})
 
     def _follow(self, program: int, poller: StatusPoller, deadlines: Deadlines) -> int:
-        """Waits until the program has ended; its exit code."""
+        """Waits until the program has ended; its exit code.
+
+        A shell that is asked to stop ends at once, while the program that it has started saves: then that one counts.
+        Where it ends with 0 the shell's code does, which has not run all that it was to run.
+        """
+        code = 0
+        followed = {program}
         while True:
-            code = _reaped(program)
-            if code is not None:
+            for pid, ended in _reaped():
+                if pid not in followed:
+                    continue
+                if pid == program or (ended and code in STOPPED):
+                    code = ended
+                followed.remove(pid)
+                if ended in STOPPED and self._relay.asked_to_go:
+                    followed.update(child.children_in(program))
+            if not followed:
                 return code
             look = self._look_at_members(at_gate=poller.at_gate)
-            to_stop = self._relay.termination_requested or self._relay.saves
-            stuck = deadlines.enforce(program, termination_requested=to_stop)
+            stuck = deadlines.enforce(program, termination_requested=self._relay.asked_to_go)
             due = (self._relay.enforce(), look, stuck, poller.poll(), self._nccl.poll(_pass_on))
             waits = [wait for wait in due if wait is not None]
             sources = [self._wakeup, *deadlines.sources]
@@ -353,7 +366,7 @@ class Launcher:
         serves = self._topology.restart_role is RestartRole.SERVER
         changed = self._world.left if serves else self._world.changed
         meets_nobody = at_gate and self._world.outdated and not serves
-        if (changed or meets_nobody) and not (self._relay.saves or self._relay.termination_requested):
+        if (changed or meets_nobody) and not self._relay.asked_to_go:
             what = "ends" if serves else "saves, and starts again"
             members = "other members" if changed else "the same members, which start again"
             log.info(f"the job goes on with {members}: the program {what}")
@@ -378,17 +391,14 @@ def _listen(port: int, topology: TaskTopology, *, announced: str) -> ReadinessLi
         ) from None
 
 
-def _reaped(program: int) -> int | None:
-    """The exit code of the program, once it has ended; orphans that end meanwhile are let go."""
-    while True:
-        try:
+def _reaped() -> Iterator[tuple[int, int]]:
+    """Lets go of processes that have ended, orphans too: their numbers and exit codes."""
+    with suppress(ChildProcessError):
+        while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return None
-        if pid == 0:
-            return None
-        if pid == program:
-            return _exit_code(status)
+            if pid == 0:
+                return
+            yield pid, _exit_code(status)
 
 
 def _exit_code(status: int) -> int:

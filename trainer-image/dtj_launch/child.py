@@ -187,6 +187,11 @@ def print_stacks(group: int) -> bool:
     return bool(listening)
 
 
+def children_in(group: int) -> list[int]:
+    """Our own children in a process group, which those of a process that has ended become."""
+    return [pid for pid in _processes() if _stat(pid)[1:3] == [str(os.getpid()), str(group)]]
+
+
 def kill_children() -> None:
     """Ends what the program left running, in whichever process group or session, and what that has started.
 

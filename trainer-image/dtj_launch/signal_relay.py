@@ -18,6 +18,8 @@ _PASSED_ON = tuple(
     if hasattr(signal, name)
 )
 _TO_GO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOPPED = tuple(128 + number for number in _TO_GO)
+"""Exit codes of a program that has no answer of its own to a request to go."""
 
 
 class Relay:
@@ -37,6 +39,11 @@ class Relay:
         self._group: int | None = None
         self._kill_at: float | None = None
         self._late = ""
+
+    @property
+    def asked_to_go(self) -> bool:
+        """Whether the program was asked to end, for whichever of the two."""
+        return self.termination_requested or self.saves
 
     def listen(self) -> int:
         """Takes the signals over. Returns a descriptor that can be read whenever one came, a child's end too."""

@@ -126,6 +126,40 @@ def test_a_program_that_stays_is_killed_when_its_grace_is_over(launch: Launch) -
     assert "still running 0.3 s after the request to stop (--grace): killing it" in launched.output
 
 
+SAVING = """
+import signal, sys, time
+def save(*_):
+    time.sleep(float(sys.argv[1]))
+    print("saved", flush=True)
+    sys.exit(int(sys.argv[2]))
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+while True: time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("shells", [1, 2])
+@pytest.mark.parametrize(
+    ("seconds", "own", "code"),
+    [
+        (0.5, 42, 42),
+        (0.5, 0, 143),  # what the shell would have run after it has not run
+        (100, 42, 137),
+    ],
+)
+def test_what_a_shell_that_ends_at_once_has_started_may_still_save(
+    launch: Launch, tmp_path: Path, shells: int, seconds: float, own: int, code: int
+) -> None:
+    (tmp_path / "train.py").write_text(SAVING)
+    (tmp_path / "entrypoint.sh").write_text(f"{sys.executable} train.py {seconds} {own}\ntrue\n")
+    shell = "sh entrypoint.sh; true" if shells == 2 else ". ./entrypoint.sh"
+    launched = launch("--grace=5" if code != 137 else "--grace=0.5", "--", "sh", "-c", shell)
+    launched.wait_for("ready")
+    launched.send(signal.SIGTERM)
+    assert launched.wait() == code
+    assert ("saved" in launched.output) == (code != 137)
+
+
 LEAVING_A_FAMILY = """
 import os, time
 ours, theirs = os.pipe()
