@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -245,6 +247,19 @@ def test_a_copied_folder_is_all_it_needs(tmp_path: Path) -> None:
     )
     assert launched.wait() == 0
     assert launched.output == "hello\n"
+
+
+@pytest.mark.parametrize("document", ["launcher.md", "accelerators.md"])
+def test_the_image_of_the_documents_has_the_launcher_and_its_callback(tmp_path: Path, document: str) -> None:
+    text = (SOURCE.parent / "docs" / document).read_text()
+    (copied,) = re.findall(r"^COPY --from=dtj-trainer \S*/dtj_launch /(\S+)$", text, re.MULTILINE)
+    (paths,) = re.findall(r"^ENV PYTHONPATH=/(\S+)$", text, re.MULTILINE) or [""]
+    (entry,) = re.findall(r"^ENTRYPOINT (.*dtj.launch.*)$", text, re.MULTILINE)
+    shutil.copytree(SOURCE / "dtj_launch", tmp_path / copied)
+    (tmp_path / "train.py").write_text("from dtj_launch.progress import DTJCallback\nprint(DTJCallback.__name__)\n")
+    _, *arguments = json.loads(entry.replace('"/opt', f'"{tmp_path}/opt'))
+    launched = Launched(tmp_path, "image", arguments, launcher=(sys.executable,), PYTHONPATH=str(tmp_path / paths))
+    assert (launched.wait(), launched.output) == (0, "DTJCallback\n")
 
 
 def _catches_sigterm(pid: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -130,9 +131,13 @@ def test_numbers_that_cannot_be_meant_are_refused_in_one_line(counts: str, patte
     assert "\n" not in str(error.value)
 
 
-def test_a_program_that_the_launcher_starts_finds_all_of_tf_config() -> None:
+@pytest.mark.parametrize("folder", ["dtj_launch", "dtj-launch"])
+def test_a_program_that_the_launcher_starts_finds_all_of_tf_config_whatever_its_folder_is_called(
+    tmp_path: Path, folder: str
+) -> None:
+    shutil.copytree(SOURCE / "dtj_launch", tmp_path / folder)
     program = "import os, json; c = json.loads(os.environ['TF_CONFIG']); print(len(c['cluster']['worker']), c['task'])"
-    command = [sys.executable, "-m", "dtj_launch", "--", sys.executable, "-c", program]
-    environ = {**os.environ, **COUNTED, "DTJ_STRATEGY": "Custom", "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, str(tmp_path / folder), "--", sys.executable, "-c", program]
+    environ = {**os.environ, **COUNTED, "DTJ_STRATEGY": "Custom", "PYTHONPATH": ""}
     ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (0, "9999 {'type': 'worker', 'index': 9998}\n"), ended.stderr

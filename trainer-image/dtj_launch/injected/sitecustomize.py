@@ -4,6 +4,7 @@ Found before any other module of this name, and runs that one as well: a distrib
 """
 
 import faulthandler
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -15,12 +16,10 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 if sys.stderr is not None:
     faulthandler.register(signal.SIGQUIT, all_threads=True)
 if os.environ.get("DTJ_CLUSTER_COUNTS"):
-    _packages = os.path.dirname(os.path.dirname(_HERE))
+    _packages, _package = os.path.split(os.path.dirname(_HERE))  # a copied folder may have any name
     sys.path.append(_packages)
     try:
-        from dtj_launch import tf_config
-
-        tf_config.write_out(os.environ)
+        importlib.import_module(_package + ".tf_config").write_out(os.environ)
     finally:
         sys.path.remove(_packages)
 _next = importlib.machinery.PathFinder.find_spec(
