@@ -7,6 +7,7 @@ rolled back, or a person edited, must not stop this one.
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
@@ -122,8 +123,21 @@ class RestartCounts(LenientModel):
     total: int = Field(default=0, ge=0, description="total is the sum of all counts.")
 
 
-_MetricName = Annotated[str, StringConstraints(max_length=64)]
-_MetricValue = Annotated[str, StringConstraints(max_length=32)]
+_MAX_METRICS, _LONGEST_NAME, _LONGEST_VALUE = 32, 64, 32
+
+_MetricName = Annotated[str, StringConstraints(max_length=_LONGEST_NAME)]
+_MetricValue = Annotated[str, StringConstraints(max_length=_LONGEST_VALUE)]
+
+
+def _that_fit(metrics: object) -> object:
+    """The first of a pod's metrics, with the beginnings of their names: one too many does not hide the others."""
+    if not isinstance(metrics, dict):
+        return metrics
+    found: dict[str, str] = {}
+    for name, value in metrics.items():
+        if isinstance(name, str) and isinstance(value, str) and len(value) <= _LONGEST_VALUE:
+            found.setdefault(name[:_LONGEST_NAME], value)
+    return dict(islice(found.items(), _MAX_METRICS))
 
 
 MAX_STRAGGLERS: Final = 8
@@ -165,8 +179,8 @@ class Progress(PodWords):
         le=MAX_INTEGER,
         description="examplesPerSecond is the recent speed over all replicas, as a whole number. Less than 1 is 1.",
     )
-    metrics: dict[_MetricName, _MetricValue] = Field(
-        default={}, max_length=32, description="metrics holds the latest metrics by name, as text."
+    metrics: Annotated[dict[_MetricName, _MetricValue], BeforeValidator(_that_fit)] = Field(
+        default={}, max_length=_MAX_METRICS, description="metrics holds the latest metrics by name, as text."
     )
     last_checkpoint_step: int | None = Field(
         default=None, ge=0, le=MAX_INTEGER, description="lastCheckpointStep is the step of the newest checkpoint."

@@ -87,6 +87,24 @@ async def test_of_the_replica_that_knows_the_latest_pod_is_asked(ports: StatusPo
 
 
 @virtual_time
+async def test_of_more_metrics_than_a_status_takes_the_first_are_kept_and_of_a_long_name_the_beginning(
+    ports: StatusPorts,
+) -> None:
+    world = running(seconds=0)
+    memory = ports.add(world.job, world.pods.values())
+    given = {"a" * 70: "0.5", "a" * 80: "0.6", "words": "w" * 33, "none": None, **{f"m{n}": "1" for n in range(40)}}
+
+    async def answer(_: str) -> bytes:
+        return json.dumps({"step": 7, "metrics": given}).encode()
+
+    ports.answer = answer
+    await reader_of(ports).ask_all()
+    assert memory.progress is not None
+    shown = memory.progress.progress
+    assert (shown.step, shown.metrics) == (7, {"a" * 64: "0.5", **{f"m{n}": "1" for n in range(31)}})
+
+
+@virtual_time
 async def test_pods_that_are_no_members_are_asked_whether_they_are_ready_to_join(ports: StatusPorts) -> None:
     world = ElasticWorld(job(roles={"worker": 2, "evaluator": 1}, elastic={"maxReplicas": 4})).start()
     wanted = job(roles={"worker": 4, "evaluator": 1}, elastic={"maxReplicas": 4})
