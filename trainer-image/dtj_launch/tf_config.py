@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Tuple  # noqa: UP035  # evaluated, by any Python that a foreign image may have
 
 from .rendezvous import Peer
+from .world import ADDRESS, COUNTS, indexes_of
 
 
 class TfConfigError(ValueError):
@@ -50,18 +51,22 @@ def parse(environ: Mapping[str, str]) -> TfConfig:
 def written_out(environ: Mapping[str, str]) -> str | None:
     """TF_CONFIG of a job with more addresses than fit into one variable; None if the environment has all of it.
 
-    The operator gives a pod of such a job the number of tasks of each role and a pattern of their addresses.
+    The operator gives a pod of such a job the number of tasks of each role and a pattern of their addresses; the
+    launcher gives the program of an elastic job the indexes of the members, as 0-1,3.
 
     Raises:
         TfConfigError: DTJ_CLUSTER_COUNTS or DTJ_CLUSTER_ADDRESS cannot be used.
     """
-    counts = environ.get("DTJ_CLUSTER_COUNTS")
+    counts = environ.get(COUNTS)
     if not counts:
         return None
-    pattern = environ.get("DTJ_CLUSTER_ADDRESS", "")
+    pattern = environ.get(ADDRESS, "")
     try:
         cluster = {
-            str(role): [pattern.format(role=role, index=index) for index in range(count)]
+            str(role): [
+                pattern.format(role=role, index=index)
+                for index in (indexes_of(count) if isinstance(count, str) else range(count))
+            ]
             for role, count in json.loads(counts).items()
         }
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -85,7 +90,7 @@ def write_out(environ: MutableMapping[str, str]) -> None:
     whole = written_out(environ)
     if whole is not None:
         environ["TF_CONFIG"] = whole
-        for name in ("DTJ_CLUSTER_COUNTS", "DTJ_CLUSTER_ADDRESS"):
+        for name in (COUNTS, ADDRESS):
             environ.pop(name, None)
 
 

@@ -25,7 +25,11 @@ from .errors import Unavailable, UsageError
 log = logging.getLogger(__name__)
 
 FILE, GENERATION = "DTJ_WORLD_FILE", "DTJ_WORLD"
+COUNTS, ADDRESS = "DTJ_CLUSTER_COUNTS", "DTJ_CLUSTER_ADDRESS"
+"""What TF_CONFIG is made of where it is too long for one variable, see `tf_config.written_out`."""
 LOOK_SECONDS = 0.2
+_LONGEST = 131_072 - len("TF_CONFIG=") - 1
+"""What Linux passes to a program in one variable."""
 _MOST = 100_000
 _GATE_PATIENCE_SECONDS = 100.0
 """For how long a peer that answers no handshake may still wait for other members: a kubelet that has overlooked the
@@ -39,6 +43,8 @@ class World:
     generation: int
     indexes: Mapping[str, Tuple[int, ...]]  # noqa: UP006
     addresses: Mapping[str, Tuple[str, ...]]  # noqa: UP006
+    pattern: str = ""
+    """That the addresses follow, where they follow one."""
 
     def place(self, role: str, index: int) -> int | None:
         """The task index of a replica; None if it is no member."""
@@ -54,7 +60,7 @@ def parse(text: str) -> World:
     """
     content: Any = json.loads(text)
     try:
-        indexes = {str(role): _indexes(ranges) for role, ranges in content["members"].items()}
+        indexes = {str(role): indexes_of(ranges) for role, ranges in content["members"].items()}
         if "address" in content:
             addresses = {
                 role: tuple(content["address"].format(role=role, index=index) for index in members)
@@ -62,7 +68,7 @@ def parse(text: str) -> World:
             }
         else:
             addresses = {role: tuple(map(str, content["addresses"][role])) for role in indexes}
-        world = World(int(content["generation"]), indexes, addresses)
+        world = World(int(content["generation"]), indexes, addresses, content.get("address", ""))
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     if any(len(world.addresses[role]) != len(members) for role, members in indexes.items()):
@@ -70,7 +76,7 @@ def parse(text: str) -> World:
     return world
 
 
-def _indexes(ranges: str) -> Tuple[int, ...]:  # noqa: UP006
+def indexes_of(ranges: str) -> Tuple[int, ...]:  # noqa: UP006
     """The numbers of `0-1,3`."""
     found: list[int] = []
     for part in filter(None, ranges.split(",")):
@@ -143,11 +149,14 @@ class Membership:
 
     def _variables(self, place: int) -> Mapping[str, str]:
         world, task = self.latest, {"type": self._role, "index": place}
-        return {
-            "TF_CONFIG": json.dumps({"cluster": world.addresses, "task": task}, separators=(",", ":")),
-            "DTJ_INDEX": str(place),
-            GENERATION: str(world.generation),
-        }
+        whole = json.dumps({"cluster": world.addresses, "task": task}, separators=(",", ":"))
+        variables = {"TF_CONFIG": whole, "DTJ_INDEX": str(place), GENERATION: str(world.generation), COUNTS: ""}
+        if len(whole) > _LONGEST and world.pattern:
+            # The program's own Python makes TF_CONFIG of it.
+            ranges = {role: ",".join(map(str, members)) for role, members in world.indexes.items()}
+            variables.update({COUNTS: json.dumps(ranges), ADDRESS: world.pattern})
+            variables["TF_CONFIG"] = json.dumps({"cluster": "too long for one variable", "task": task})
+        return variables
 
     def _read(self) -> World:
         text = ""

@@ -120,7 +120,8 @@ def test_an_environment_with_the_whole_cluster_stays_as_it_is() -> None:
     [
         ("{", "{role}-{index}:1"),
         ("[]", "{role}-{index}:1"),
-        ('{"worker": "2"}', "{role}-{index}:1"),
+        ('{"worker": "two"}', "{role}-{index}:1"),
+        ('{"worker": null}', "{role}-{index}:1"),
         ('{"worker": 2}', "{name}:1"),
         ('{"worker": 2}', "{0}:1"),
     ],

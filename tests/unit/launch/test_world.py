@@ -254,6 +254,30 @@ def test_a_spare_whose_tf_config_does_not_list_it_waits_and_takes_the_place_of_a
     spare.wait_for("task 1 of 2")
 
 
+def test_a_task_of_a_world_whose_addresses_do_not_fit_into_one_variable_finds_all_of_them(
+    launch: Launch, tmp_path: Path
+) -> None:
+    pattern = "{role}-{index}.digits.default.svc:2222"
+
+    def tell(generation: int, members: str) -> None:
+        content = {"generation": generation, "members": {"worker": members}, "address": pattern}
+        (tmp_path / "new").write_text(json.dumps(content))
+        (tmp_path / "new").replace(tmp_path / "world")
+
+    tell(0, "0-9999")
+    environ = {
+        "TF_CONFIG": '{"cluster":"too long for one variable","task":{"type":"worker","index":7}}',
+        "DTJ_CLUSTER_COUNTS": '{"worker":10000}', "DTJ_CLUSTER_ADDRESS": pattern, "DTJ_STRATEGY": "MultiWorkerMirrored",
+        "DTJ_ROLE": "worker", "DTJ_INDEX": "7", "DTJ_JOB_UID": "uid", "DTJ_WORLD_FILE": str(tmp_path / "world"),
+    }  # fmt: skip
+    launched = launch("--own-gate", "--", *PROGRAM, **environ)
+    launched.wait_for("task 7 of 10000")
+    tell(1, "0-2,4-9000")
+    launched.wait_for("task 6 of 9000")
+    tell(2, "0,7")
+    launched.wait_for("task 1 of 2")
+
+
 @pytest.mark.parametrize(
     "content", ["", "{}", "[]", '{"generation": 1, "members": {"worker": "0-1"}, "addresses": {}}']
 )
