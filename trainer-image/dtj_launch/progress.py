@@ -152,6 +152,10 @@ def _escaped(label: str) -> str:
     return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
+_COUNTED = {"attempt": "DTJ_ATTEMPT", "restarts_in_place": "DTJ_RESTARTS_IN_PLACE", "world": GENERATION}
+"""What the operator and the launcher count."""
+
+
 class ProgressStore:
     """Where the training writes its progress and the status server reads it, without waiting for each other."""
 
@@ -161,10 +165,11 @@ class ProgressStore:
         """
         self.ledger, self._shows_ledger = ledger or Ledger(), ledger is not None
         # One reference to one frozen value: replacing it is atomic, so neither side needs a lock.
-        world = os.environ.get(GENERATION, "")
+        counted = {field: os.environ.get(name, "") for field, name in _COUNTED.items()}
+        known: dict[str, Any] = {field: int(text) for field, text in counted.items() if text.isdecimal()}
         # The launcher wrote it.
         corrupt = json.loads(os.environ.get(CORRUPT_VARIABLE) or "null")
-        begun = Progress(world=int(world) if world.isdecimal() else None, corrupt=corrupt)
+        begun = Progress(corrupt=corrupt, **known)
         self._state = (begun, datetime.now(UTC))
 
     @property

@@ -76,7 +76,6 @@ def launch(config: Config, termination: Termination) -> None:
     """
     progress_store = ProgressStore(Ledger.kept(os.environ) if config.cluster.leads else None)
     publish_on(progress_store)
-    progress_store.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
     context = TaskContext(config=config, progress_store=progress_store, termination=termination)
     if config.status_port:
         serve_status(progress_store, config.status_port, host=config.bind_address)

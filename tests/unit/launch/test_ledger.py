@@ -225,9 +225,10 @@ REPORTING = (
 
 
 def test_the_launcher_keeps_the_sums_of_a_program_that_was_killed(launch: Launch) -> None:
-    launched = launch("--own-gate", "--", sys.executable, "-c", REPORTING, TF_CONFIG=cluster_of(2)[0])
+    launched = launch("--own-gate", "--", sys.executable, "-c", REPORTING, TF_CONFIG=cluster_of(2)[0], DTJ_ATTEMPT="3")
     assert launched.wait() == 0
     document = json.loads(launched.out.read_text())
+    assert (document["attempt"], document["restartsInPlace"]) == (3, 1)
     assert document["repeatedSteps"] == 10
     assert document["firstStep"] == 0
     assert document["seconds"]["recovering"] > 0
