@@ -92,6 +92,6 @@ class _Pages:
     def _stacks(self, path: bytes) -> tuple[HTTPStatus, str, str]:
         if path == b"/stacks" and time.monotonic() - self._printed >= _STACKS_SECONDS:
             self._printed = time.monotonic()
-            faulthandler.dump_traceback(all_threads=True)
+            faulthandler.dump_traceback(file=2, all_threads=True)
             return HTTPStatus.OK, _TEXT, "the stacks are in the log\n"
         return HTTPStatus.NOT_FOUND, _TEXT, "not found, or the stacks were printed a moment ago\n"

@@ -309,9 +309,12 @@ def test_a_watchdog_that_is_not_fed_ends_the_process_with_its_error(tmp_path: Pa
     assert (code, printed) == (75, "dtj_trainer: nothing moved\n")
 
 
-def test_a_watchdog_ends_even_a_process_whose_python_is_stuck_without_the_launcher_with_1(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", "import io, sys; sys.stderr = io.StringIO(); watchdog.feed(2.0); "])
+def test_a_watchdog_ends_even_a_process_whose_python_is_stuck_without_the_launcher_with_1(
+    tmp_path: Path, before: str
+) -> None:
     # PyDLL keeps the interpreter's lock during the call.
-    code, printed = finished(tmp_path, WATCHED.format(body="ctypes.PyDLL(None).sleep(60)"))
+    code, printed = finished(tmp_path, WATCHED.format(body=f"{before}ctypes.PyDLL(None).sleep(60)"))
     assert code == 1
     assert printed.startswith("Timeout (")
     assert "most recent call first" in printed

@@ -1,7 +1,9 @@
 """The status server of a training, against any client that reaches its port: any bytes, slow readers, floods."""
 
+import io
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -142,7 +144,10 @@ def test_a_reader_that_does_not_read_is_ended_when_its_time_is_over(monkeypatch:
     server.close()
 
 
-def test_the_stacks_are_printed_once_in_ten_seconds(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_stacks_are_printed_once_in_ten_seconds_whatever_a_script_has_put_in_place_of_standard_error(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
     with serving() as server:
         first, *others = (ask(server, b"POST /stacks HTTP/1.0\r\n\r\n") for _ in range(5))
     assert first.endswith(b"the stacks are in the log\n")

@@ -195,7 +195,7 @@ class _Deadlines:
         faulthandler.cancel_dump_traceback_later()
         left = moment - time.monotonic() - (_STACKS_BEFORE if self._launcher >= 0 else 0.0)
         if code and left > 0:
-            faulthandler.dump_traceback_later(left, exit=self._launcher < 0)
+            faulthandler.dump_traceback_later(left, exit=self._launcher < 0, file=2)
 
 
 def _put(deadlines: dict[Any, float], key: object, moment: float | None) -> None:
