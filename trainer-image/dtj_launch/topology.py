@@ -81,7 +81,7 @@ def _restart_role(strategy: str, config: tf_config.TfConfig) -> RestartRole:
         return RestartRole.MEMBER
     if strategy not in ("ParameterServer", "Pipeline"):
         return RestartRole.ALONE
-    leader = "chief" if config.cluster.get("chief") else "worker"
+    leader = next((role for role in ("chief", "master") if config.cluster.get(role)), "worker")
     return RestartRole.COORDINATOR if (config.role, config.index) == (leader, 0) else RestartRole.SERVER
 
 

@@ -18,6 +18,7 @@ from dtj.core.actions import Create, DeletePod, Kind, Update
 from dtj.core.admission.discovery import APIS
 from dtj.core.context import JobContext
 from dtj.core.observed import Phase
+from dtj_launch.topology import RestartRole, topology_of
 from support.planned import called
 from support.played_tfjobs import (
     change,
@@ -45,6 +46,13 @@ class TestPods:
         config = tf_config(world, "master-0") or {}
         assert (dig(config, "task", "type"), [*object_at(config, "cluster")]) == ("master", ["master", "worker"])
         assert dig(world.manifests["mnist-master-0"], "metadata", "labels", Label.REPLICA_TYPE) == "master"
+
+    def test_of_a_master_the_launcher_finds_the_task(self) -> None:
+        world = running_tfjob({"Master": 1, "Worker": 1, "PS": 1})
+        topology = topology_of(environment_of(world.manifests["mnist-master-0"]))
+        assert (topology.name, topology.restart_role) == ("master 0", RestartRole.COORDINATOR)
+        topology = topology_of(environment_of(world.manifests["mnist-worker-0"]))
+        assert (topology.name, topology.restart_role) == ("worker 0", RestartRole.SERVER)
 
     def test_a_master_is_counted_as_one(self) -> None:
         world = running_tfjob({"MASTER": 1, "Worker": 1})

@@ -60,7 +60,7 @@ def environment(
         Env.JOB_UID: job.uid,
         Env.NAMESPACE: job.namespace,
         Env.STRATEGY: str(spec.strategy),
-        Env.ROLE: str(replica.role),
+        Env.ROLE: job.form.word(replica.role),
         Env.INDEX: str(replica.index),
         Env.ATTEMPT: str(job.attempt),
         Env.STATUS_PORT: str(network.status_port(role=replica.role, index=replica.index)),
