@@ -55,7 +55,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             launcher.end()
     except LauncherError as error:
         log.error(str(error))
-        words.forget()
         words.leave(error.last_words)
         code = error.exit_code
     _leave(code)

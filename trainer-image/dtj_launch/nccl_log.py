@@ -122,11 +122,8 @@ _lines_of = functools.lru_cache(maxsize=1)(_Lines)
 def transport(environ: Mapping[str, str]) -> str:
     """What carries the gradients of this program; empty where it is not known."""
     folder = environ.get(VARIABLE)
-    return transport_in(folder) if folder else ""
-
-
-def transport_in(folder: str) -> str:
-    """What NCCL's log in this folder says of it."""
+    if not folder:
+        return ""
     lines = _lines_of(folder)
     lines.new_warnings()
     return lines.transport()

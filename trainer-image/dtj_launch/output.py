@@ -88,12 +88,11 @@ class TerminationMessage:
         return {}
 
     def leave(self, text: str) -> None:
-        """Writes them, unless the program has written its own."""
-        if not self._there or not text:
+        """Writes them, in place of what a program has left."""
+        if not self._there:
             return
         try:
-            with open(self._path, "ab") as file:
-                if file.tell() == 0:
-                    file.write(as_message(text))
+            with open(self._path, "wb") as file:
+                file.write(as_message(text))
         except OSError as error:
             log.warning(f"last words not written to {self._path}: {error.strerror}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dtj_launch import nccl_log
-from dtj_launch.nccl_log import NcclLog, transport_in
+from dtj_launch.nccl_log import NcclLog
 from dtj_launch.progress import ProgressStore
 from support.gpus import machine
 from support.launched import Launched
@@ -74,7 +74,7 @@ FULL = "host:88:90 [0] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /de
 )
 def test_the_transport_is_what_connections_go_by(tmp_path: Path, text: str, found: str) -> None:
     (tmp_path / "1").write_text(text)
-    assert transport_in(str(tmp_path)) == found
+    assert nccl_log.transport({nccl_log.VARIABLE: str(tmp_path)}) == found
 
 
 def test_a_log_is_kept_only_with_gpus_and_where_the_user_does_not_keep_one() -> None:
@@ -113,7 +113,7 @@ def test_what_comes_after_a_lot_of_other_lines_is_not_missed(tmp_path: Path) -> 
     (folder / "7").write_text("machine-1:1:1 [0] NCCL INFO Trees\n" * 300_000 + SOCKET + FULL)
     log.poll(lines.append, at_once=True)
     assert lines == [FULL.encode()]
-    assert transport_in(str(folder)) == "NET/Socket, P2P"
+    assert nccl_log.transport({nccl_log.VARIABLE: str(folder)}) == "NET/Socket, P2P"
     log.end()
 
 
