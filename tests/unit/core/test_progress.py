@@ -141,7 +141,7 @@ class TestInTheStatus:
             ({"percent": 400, "step": 1}, Progress(step=1)),
             ({"step": 10**300, "examplesPerSecond": 1e300, "epoch": 2}, Progress(epoch=2)),
             ({"metrics": {"loss": "x" * 1000}, "step": 1}, Progress(step=1)),
-            ({"metrics": {str(n): "1" for n in range(1000)}, "step": 1}, Progress(step=1)),
+            ({"metrics": {str(n): "1" for n in range(1000)}}, Progress(metrics={str(n): "1" for n in range(32)})),
             ({"phase": "x" * 1000, "step": 1}, Progress(step=1)),
             ({"updatedAt": "2099-01-01T00:00:00Z", "step": 1}, Progress(step=1)),
             ({"hello": "world"}, None),
