@@ -254,6 +254,20 @@ def test_a_spare_whose_tf_config_does_not_list_it_waits_and_takes_the_place_of_a
     spare.wait_for("task 1 of 2")
 
 
+def test_what_a_shell_has_started_saves_before_it_starts_again_with_other_members(
+    group: Callable[[int], Group], tmp_path: Path
+) -> None:
+    saves = changed("lambda *_: sys.exit(42)", "lambda *_: (time.sleep(0.5), print('saved', flush=True), sys.exit(42))")
+    (tmp_path / "train.py").write_text(saves[2])
+    workers = group(2)
+    workers.tell(0, 0)
+    first = workers.start(0, "--own-gate", program=("sh", "-c", f"{sys.executable} train.py; true"))
+    first.wait_for("task 0 of 1")
+    workers.tell(1, 0, 1)
+    first.wait_for("task 0 of 2")
+    assert first.output.count("saved") == 1
+
+
 def test_a_task_of_a_world_whose_addresses_do_not_fit_into_one_variable_finds_all_of_them(
     launch: Launch, tmp_path: Path
 ) -> None:
