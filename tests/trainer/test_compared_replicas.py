@@ -101,6 +101,7 @@ def test_of_two_replicas_both_are_suspects_and_the_run_resumes_before_the_flip(
         assert job.start().wait() == {"worker-0": 75}
         found = corrupt(job, "worker-0")
         assert found["replicas"] == [0, 1]
+        assert found["workers"] == ["worker-0"]
         assert found["step"] == 50
         assert job.newest_checkpoint == 40
         named = rf"replicas 0, 1 differ, and no majority shows which one is wrong, in {found['variable']} by step 50: "
@@ -217,7 +218,10 @@ def test_replicas_that_differ_when_they_are_compared_first_are_compared_no_more(
     monkeypatch.setattr(compared_replicas, "_is_alike", lambda variable: True)
     monkeypatch.setattr(compared_replicas, "numbers_of_each_replica", lambda *_: tf.constant([next(found)]))
     config: Any = SimpleNamespace(
-        cluster=SimpleNamespace(leads=True, trainers=()), strategy="Mirrored", compare_steps=None, looks_often=False
+        cluster=SimpleNamespace(leads=True, trainers=(), task="worker 0"),
+        strategy="Mirrored",
+        compare_steps=None,
+        looks_often=False,
     )
     replicas = compared_replicas.ComparedReplicas(
         config, SimpleNamespace(num_replicas_in_sync=2), [("dense/kernel", None)]

@@ -194,8 +194,7 @@ class TestWrongWeights:
         world = _on_gpu_7(running())
         world.hears("worker-0", step=300, corrupt=WRONG)
         assert told(world, Reason.REPLICAS_DIFFER) == [
-            "worker-1 (pod digits-worker-1) does not have the weights that most replicas have, at step 300 in "
-            "dense/kernel; look at node gpu-7"
+            "worker-1 (pod digits-worker-1) has wrong weights at step 300 in dense/kernel; look at node gpu-7"
         ]
         assert world.job.status.progress is not None
         wrong = Corrupt(workers=("worker-1",), step=300, attempt=1, variable="dense/kernel")
@@ -262,6 +261,16 @@ class TestWrongWeights:
             world.set_pod(name, Phase.FAILED, exit_code=75, message=words)
         world.settle()
         assert len(told(world, Reason.REPLICAS_DIFFER)) == 1
+        assert [each.node for each in world.job.status.node_losses] == ["gpu-7"]
+
+    def test_the_only_pod_of_a_job_is_named_with_its_node(self) -> None:
+        world = running(strategy="Mirrored", roles={"worker": 1})
+        world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], node="gpu-7")
+        words = 'replicas differ\n{"corrupt": {"replicas": [0, 1], "workers": ["worker-0"], "step": 300}}'
+        world.sees("worker-0", Phase.FAILED, exit_code=75, message=words)
+        assert told(world, Reason.REPLICAS_DIFFER) == [
+            "worker-0 (pod digits-worker-0) has wrong weights at step 300; look at node gpu-7"
+        ]
         assert [each.node for each in world.job.status.node_losses] == ["gpu-7"]
 
     @pytest.mark.parametrize(

@@ -69,7 +69,8 @@ class ComparedReplicas:
         how = one if len(odd) < total else "differ, and no majority shows which one is wrong,"
         return ReplicasDiffer(
             f"{which}{on_which(workers)} {how} in {variable} by step {step}: memory or a processor may be faulty",
-            replicas=odd, workers=[worker.replace(" ", "-") for worker in workers], step=step, variable=variable,
+            replicas=odd, step=step, variable=variable,
+            workers=[str(worker).replace(" ", "-") for worker in workers or (self._cluster.task,)],
         )  # fmt: skip
 
     def _fingerprints(self) -> Any:

@@ -65,4 +65,4 @@ def _words(found: Corrupt, pod: Pod | None) -> str:
         return f"the weights of {first_few(found.workers)} differ {where}; nobody knows which of them are right"
     node = f"; look at node {pod.node}" if pod is not None and pod.node else ""
     who = f"{found.workers[0]} (pod {pod.name})" if pod is not None else found.workers[0]
-    return f"{who} does not have the weights that most replicas have, {where}{node}"
+    return f"{who} has wrong weights {where}{node}"
