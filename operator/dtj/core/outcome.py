@@ -9,6 +9,7 @@ from signal import Signals
 from typing import Final
 
 from dtj.api.names import Reason
+from dtj.api.node_losses import Corrupt
 from dtj.api.status import RootCause
 from dtj.core.hints import hint
 from dtj.core.messages import MAX_LOG_TAIL, cut
@@ -55,10 +56,14 @@ class PodLosses:
             return how_it_failed(root_cause(self.first)) + note
         how = {
             PodFailureClass.PREEMPTION: "stopped on request and saved its work",
-            PodFailureClass.PEER_LOST: "lost a peer",
+            PodFailureClass.PEER_LOST: "ended because replicas differ" if _differ(pod) else "lost a peer",
         }.get(self.first.failure_class, "was taken away")
         words = ", ".join(filter(None, (pod.reason, f"on node {pod.node}" if pod.node else "")))
         return f"{pod.role}-{pod.index} (pod {pod.name}) {how}" + (f" ({words})" if words else "") + note
+
+
+def _differ(pod: Pod) -> bool:
+    return pod.termination is not None and Corrupt.from_message(pod.termination.message) is not None
 
 
 def root_cause(ended: PodEnd) -> RootCause:

@@ -272,6 +272,12 @@ class TestWrongWeights:
             "worker-0 (pod digits-worker-0) has wrong weights at step 300; look at node gpu-7"
         ]
         assert [each.node for each in world.job.status.node_losses] == ["gpu-7"]
+        assert told(world, Reason.REPLICA_RESTARTED) == []
+        world.advance(60)
+        world.settle()
+        assert told(world, Reason.REPLICA_RESTARTED) == [
+            "worker-0 (pod digits-worker-0) ended because replicas differ (on node gpu-7); it starts again alone"
+        ]
 
     @pytest.mark.parametrize(
         "garbage",
