@@ -234,6 +234,7 @@ def test_replicas_that_differ_when_they_are_compared_first_are_compared_no_more(
         assert [str(end).partition(":")[0] for end in ends if end] == [
             "replicas 0, 1 differ, and no majority shows which one is wrong, in dense/kernel by step 2"
         ]
+        assert str(ends[1]).endswith("; or, if they are meant to differ, use --compare-replicas-every=0")
     else:
         assert ends == [None, None]
         assert len(printed) == 1

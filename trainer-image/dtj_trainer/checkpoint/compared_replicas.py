@@ -68,7 +68,8 @@ class ComparedReplicas:
         one = "differs from most others" if len(odd) == 1 else "differ from most others"
         how = one if len(odd) < total else "differ, and no majority shows which one is wrong,"
         return ReplicasDiffer(
-            f"{which}{on_which(workers)} {how} in {variable} by step {step}: memory or a processor may be faulty",
+            f"{which}{on_which(workers)} {how} in {variable} by step {step}: memory or a processor may be faulty; "
+            "or, if they are meant to differ, use --compare-replicas-every=0",
             replicas=odd, step=step, variable=variable,
             workers=[str(worker).replace(" ", "-") for worker in workers or (self._cluster.task,)],
         )  # fmt: skip
