@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import child, communication, devices, gpu_checks, ledger, logs, options
 from .deadline import Deadlines
@@ -23,7 +23,7 @@ from .out_of_memory import out_of_memory_kills
 from .output import TerminationMessage, configure_logs, flush, write
 from .progress import Phase, ProgressStore
 from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
-from .restart_in_place import ExitRecord, Policy
+from .restart_in_place import KILLED, PEER_LOST, ExitRecord, Policy
 from .signal_relay import STOPPED, Relay
 from .status_client import StatusPoller, status_port
 from .status_server import serve_status
@@ -97,7 +97,7 @@ class Launcher:
         self._nccl = NcclLog(os.environ, gpus=self._devices.gpus)
         self._ledger = ledger.make_file()
         self._preloaded = False
-        self._starts = 0
+        self._starts = self._losses = 0
         child.adopt_orphans()
 
     def run(self) -> int:
@@ -120,15 +120,17 @@ class Launcher:
             except _OtherWorld:
                 continue
             end, left = self._start()
+            end = replace(end, code=self._given.codes.get(end.code, end.code))
+            self._losses += end.code in (PEER_LOST, KILLED)
             if left and not end.termination_requested:
                 self._starts += 1
                 continue
-            end = replace(end, code=self._given.codes.get(end.code, end.code))
+            found = self._corrupt()
             restart = self._policy.after(end)
             if restart is None:
                 return end.code
             self._starts += 1
-            if found := self._words.corrupt:
+            if found:
                 # The same step may be found again: with the number of the start it is another finding.
                 os.environ[CORRUPT_VARIABLE] = json.dumps({**found, "start": self._starts})
                 restart = replace(restart, why="replicas differ")
@@ -141,6 +143,15 @@ class Launcher:
     def end(self) -> None:
         """Leaves nothing behind."""
         self._nccl.end()
+
+    def _corrupt(self) -> Mapping[str, Any]:
+        """What the program has left of replicas that differ. In an elastic job it names tasks, and the operator looks
+        for pods: it gets their names."""
+        found = self._words.corrupt
+        if self._world is not None and isinstance(found.get("workers"), list):
+            found["workers"] = [self._world.pod_of(str(task)) for task in found["workers"]]
+            self._words.corrupt = found
+        return found
 
     # -- before the program --------------------------------------------------------------------------------------
 
@@ -310,7 +321,8 @@ class Launcher:
 
     def _program(self, deadlines: Deadlines) -> Callable[[], NoReturn]:
         given = self._given
-        variables = {"DTJ_RESTARTS_IN_PLACE": str(self._starts), **deadlines.variables, **self._nccl.begin()}
+        variables = {"DTJ_RESTARTS_IN_PLACE": str(self._starts), "DTJ_LOSSES_IN_PLACE": str(self._losses)}
+        variables.update({**deadlines.variables, **self._nccl.begin()})
         variables.update(ledger.variables(self._ledger))
         if self._starts:
             variables["DTJ_REJOIN_SECONDS"] = f"{self._limit():g}"

@@ -87,6 +87,14 @@ class TerminationMessage:
                     return found
         return {}
 
+    @corrupt.setter
+    def corrupt(self, found: Mapping[str, Any]) -> None:
+        with suppress(OSError), open(self._path, "rb+") as file:
+            *lines, _ = file.read().splitlines()
+            file.seek(0)
+            file.write(b"\n".join([*lines, json.dumps({CORRUPT: found}).encode(), b""]))
+            file.truncate()
+
     def leave(self, text: str) -> None:
         """Writes them, in place of what a program has left."""
         if not self._there:

@@ -21,7 +21,7 @@ PREEMPTED = 42
 GOOD_RUN_SECONDS = 60.0
 """A program that reports no steps has made progress if it ran for this long."""
 
-_KILLED = 128 + signal.SIGKILL
+KILLED = 128 + signal.SIGKILL
 _COORDINATOR_TRIES = 1
 _LONGEST_PAUSE_SECONDS = 10.0
 
@@ -79,7 +79,7 @@ class Policy:
     def _reason(self, end: ExitRecord) -> str | None:
         if end.termination_requested or end.at_gate or self._restart_role is RestartRole.ALONE:
             return None
-        if end.code == _KILLED and not end.out_of_memory:
+        if end.code == KILLED and not end.out_of_memory:
             return "killed from outside"
         if end.code == PEER_LOST and self._restart_role is not RestartRole.SERVER:
             return "a peer was lost"

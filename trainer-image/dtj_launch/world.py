@@ -142,6 +142,12 @@ class Membership:
         self.joined = self.latest
         return self._variables(self.place)
 
+    def pod_of(self, task: str) -> str:
+        """`worker-3`, a pod of the world that the program was started for, where that calls it `worker-2`."""
+        role, _, place = task.rpartition("-")
+        indexes = self.joined.indexes.get(role, ()) if self.joined is not None else ()
+        return f"{role}-{indexes[int(place)]}" if place.isdecimal() and int(place) < len(indexes) else task
+
     def pretend(self) -> Mapping[str, str]:
         """The variables of the last member, as which a task that waits has its arguments judged: the TF_CONFIG of a
         spare lists no such task."""

@@ -26,7 +26,8 @@ PROGRAM = (
     "signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))\n"
     "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))\n"
     "config = json.loads(os.environ['TF_CONFIG'])\n"
-    "print('task', config['task']['index'], 'of', len(config['cluster']['worker']), flush=True)\n"
+    "losses = os.environ.get('DTJ_LOSSES_IN_PLACE')\n"
+    "print('task', config['task']['index'], 'of', len(config['cluster']['worker']), 'losses', losses, flush=True)\n"
     "while True: time.sleep(1)",
 )
 """Says which task it is; saves and leaves when it is asked to, as the trainer does."""
@@ -90,6 +91,37 @@ def test_a_worker_that_trains_alone_is_joined_by_another_and_left_again(group: C
     first.wait_for(WAITS)
     first.send(signal.SIGTERM)
     assert first.wait() == 143
+
+
+def test_a_start_with_other_members_counts_as_no_loss_and_one_after_a_lost_peer_does(
+    group: Callable[[int], Group],
+) -> None:
+    workers = group(2)
+    workers.tell(0, 0)
+    launched = workers.start(0)
+    launched.wait_for("task 0 of 1 losses 0")
+    launched.send(signal.SIGUSR1)
+    launched.wait_for("task 0 of 1 losses 1")
+    workers.tell(1, 0, 1)
+    workers.start(1)
+    launched.wait_for("task 0 of 2 losses 1")
+
+
+def test_replicas_that_differ_are_those_of_pods_and_not_of_tasks(group: Callable[[int], Group]) -> None:
+    program = (
+        "import os, sys\n"
+        "print('known:', os.environ.get('DTJ_CORRUPT'), flush=True)\n"
+        "with open(os.environ['DTJ_TERMINATION_LOG'], 'w') as file:\n"
+        """    file.write('a line\\n{"corrupt": {"step": 3, "workers": ["worker-0", "worker-1", "x", 7]}}\\n')\n"""
+        "sys.exit(75)"
+    )
+    workers = group(3)
+    workers.tell(0, 2)
+    launched = workers.start(2, "--max-restarts-in-place=1", program=(sys.executable, "-c", program))
+    assert launched.wait() == 75
+    found = {"step": 3, "workers": ["worker-2", "worker-1", "x", "7"]}
+    assert f"known: {json.dumps(found | {'start': 1})}" in launched.output
+    assert launched.last_words.splitlines() == ["a line", json.dumps({"corrupt": found})]
 
 
 def test_a_worker_at_the_gate_goes_on_when_the_missing_peer_is_given_up(group: Callable[[int], Group]) -> None:

@@ -214,7 +214,7 @@ class Checkpointing:
         if cost is None:
             return
         # The operator says what it knew when this pod was made, and the launcher restarts programs in their pods.
-        again, losses = self._config.restarts_in_place, self._config.checkpoint.seconds_between_losses
+        again, losses = self._config.losses_in_place, self._config.checkpoint.seconds_between_losses
         losses = min(losses, self._ledger.seconds / again) if again else losses
         seconds = self._by_time.seconds = interval.seconds_between_saves(cost, losses)
         told = self._told_seconds

@@ -92,6 +92,8 @@ class Config(ScriptOptions, Training, Execution, Reporting):
     rejoin_seconds: float
     """What the launcher shortens the wait to where it started this task again in its place."""
     restarts_in_place: int
+    losses_in_place: int
+    """Those restarts in place that a loss made necessary, and no change of members or request to stop."""
 
     @property
     def looks_often(self) -> bool:
@@ -197,6 +199,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         "attempt": _attempt(environ),
         "rejoin_seconds": _number_from(environ, "DTJ_REJOIN_SECONDS", math.inf),
         "restarts_in_place": int(_number_from(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
+        "losses_in_place": int(_number_from(environ, "DTJ_LOSSES_IN_PLACE", 0)),
     }
 
 
