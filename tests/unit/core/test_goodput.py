@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -129,6 +130,46 @@ def test_a_restart_in_place_is_the_trainers_to_tell() -> None:
     assert (ledger.repeated_steps, ledger.steps) == (520, 600)
 
 
+def test_a_hang_that_ends_with_a_restart_in_place_recovers_and_repeats_nothing() -> None:
+    world = _training()
+    world.advance(40)
+    _says(world, 1041, saved=520, starting=6, training=144)
+    world.advance(20)
+    _says(world, 1042, saved=520, starting=6, training=105, recovering=59)
+    assert _spent(world) == {"queued": 30, "starting": 6, "training": 105, "recovering": 59}
+
+
+def test_a_script_that_trains_again_from_0_adds_to_the_steps() -> None:
+    world = _training()
+    world.advance(10)
+    _says(world, 60, saved=520, starting=6, training=114)
+    assert (_ledger(world).steps, _ledger(world).repeated_steps) == (1100, 0)
+    world.advance(10)
+    _says(world, 160, saved=520, starting=6, training=124)
+    assert (_ledger(world).steps, _ledger(world).repeated_steps) == (1200, 0)
+
+
+def test_the_ledger_of_a_restored_job_goes_on_from_where_it_was() -> None:
+    world = _training()
+    before = _ledger(world).seconds.total
+    world.now += timedelta(days=1)
+    world.job = replace(world.job, created_at=world.now)
+    world.advance(50)
+    _says(world, 1540, saved=520, starting=6, training=154)
+    assert _ledger(world).seconds.total == before + 50
+
+
+def test_no_second_counts_twice_when_the_clock_is_set_back() -> None:
+    world = _training()
+    before = _ledger(world)
+    world.now -= timedelta(seconds=60)
+    _says(world, 1041, saved=1041, starting=6, training=104)
+    assert (_ledger(world).seconds.total, _ledger(world).updated_at) == (before.seconds.total, before.updated_at)
+    world.advance(70)
+    _says(world, 1140, saved=1140, starting=6, training=114)
+    assert _ledger(world).seconds.total == before.seconds.total + 10
+
+
 def test_time_of_an_image_that_says_nothing_of_it_is_other_after_a_minute() -> None:
     world = running(seconds=0)
     for minute in range(1, 4):
@@ -156,6 +197,20 @@ def test_a_stall_is_no_training_whatever_its_pods_say() -> None:
     _says(world, 6, starting=1, training=166)
     assert _spent(world)["stalled"] == 100
     assert _spent(world)["training"] == before["training"]
+
+
+def test_a_restart_in_place_after_a_stall_takes_back_only_what_counted_as_training() -> None:
+    world, stands = running(seconds=5, stallTimeoutSeconds=60), {"phase": "Training", "step": 5}
+    _says(world, 5, training=5)
+    world.stands_still("worker-0", **stands, seconds={"training": 66})
+    assert _spent(world) == {"training": 66}
+    world.advance(100)
+    world.hears("worker-0", **stands, warning="a line", seconds={"training": 166})
+    assert _spent(world) == {"training": 66, "stalled": 100}
+    world.advance(10)
+    _says(world, 6, training=7, recovering=169)
+    # It says 160 s of the hang, of which 100 have never counted as training.
+    assert _spent(world) == {"training": 7, "recovering": 59, "stalled": 110}
 
 
 def test_the_ledger_of_an_ended_job_is_final() -> None:

@@ -57,7 +57,9 @@ def recorded(context: JobContext, *plan: Action) -> Plan:
 def _with_goodput(context: JobContext, status: JobStatus) -> JobStatus:
     job, before = context.job, context.job.status.goodput or Goodput()
     assert job.created_at is not None
-    lifetime = max(0, int((context.now - job.created_at).total_seconds()))
+    # A job that is restored from a backup is created anew, and has its ledger.
+    since = max(job.created_at, parse_time(before.updated_at) or job.created_at)
+    lifetime = before.seconds.total + max(0, int((context.now - since).total_seconds()))
     again = before.counted is not None and (job.status.restarts.total > 0 or job.status.last_restart_time is not None)
     report, use = _report(context), use_of(job.status)
     wait = _ANSWER_WITHIN if use is Use.OTHER is use_of(status) and not status.terminal else 0
@@ -135,7 +137,7 @@ def carried_on(
     Where the job trains ``again``, the start of a container is part of the recovery. Pods that are ``stopped`` now, by
     a suspension or their queue, have trained since their last answer, which is some seconds old.
     """
-    ledger, told = (before, {}) if report is None else _with_steps(before, report, lifetime, now)
+    ledger, told = (before, {}) if report is None else _with_steps(before, use, report, lifetime, now)
     seconds, room = ledger.seconds.by_use(), max(0, lifetime - before.seconds.total)
     for each in TOLD if use not in _BY_THE_OPERATOR else ():
         taken = min(told.get(each, 0), room)
@@ -150,43 +152,59 @@ def carried_on(
         seconds[use] += room
         room = 0
     spent_on = Seconds.of(seconds)
+    until = now - timedelta(seconds=room)
     update = {
         "seconds": spent_on,
         "percent": 100 * spent_on.training // spent_on.held if spent_on.training else None,
-        "updated_at": format_time(now - timedelta(seconds=room)),
+        "updated_at": format_time(max(until, parse_time(before.updated_at) or until)),
     }
     ledger = ledger.model_copy(update=update)
     return ledger.model_copy(update={"covered_seconds": _covered(ledger, report)})
 
 
-def _with_steps(before: Goodput, report: Report, lifetime: int, now: datetime) -> tuple[Goodput, dict[Use, int]]:
+def _with_steps(
+    before: Goodput, use: Use, report: Report, lifetime: int, now: datetime
+) -> tuple[Goodput, dict[Use, int]]:
     """The ledger with the steps of ``report``, and its seconds that are not counted yet.
 
     Steps that a restart makes necessary once more take their seconds from ``training`` to ``repeated``: those that the
-    trainer says, and of a container that is gone the share of its steps.
+    trainer says, and of a container that is gone the share of its steps. What else it takes back from ``training`` was
+    a hang, which only the restart has shown.
     """
     sums, known = report.sums, _known(before.counted, report, now)
     seconds, steps, last = before.seconds.by_use(), before.steps, known.step
-    in_place = min(max(0, known.seconds.training - sums.seconds.training), seconds[Use.TRAINING])
-    moved, repeated = in_place, max(0, sums.repeated_steps - known.repeated_steps)
+    of_sums, counted = sums.seconds.by_use(), known.seconds.by_use()
+    told = {use: max(0, of_sums[use] - counted[use]) for use in TOLD}
+    taken_back = min(max(0, counted[Use.TRAINING] - of_sums[Use.TRAINING]), seconds[Use.TRAINING])
+    moved = min(taken_back, told[Use.REPEATED])
+    hung = taken_back - moved
+    told[Use.REPEATED] -= moved
+    told[Use.RECOVERING] = max(0, told[Use.RECOVERING] - hung)
+    seconds[Use.TRAINING] -= hung
+    seconds[Use.RECOVERING] += hung
+    again = repeated = max(0, sums.repeated_steps - known.repeated_steps)
     if known.first_step is None and sums.first_step is not None:
         lost = min(max(0, last - sums.first_step), steps) if last is not None else 0
         moved += (seconds[Use.TRAINING] - moved) * lost // max(steps, 1)
         repeated, steps = repeated + lost, steps - lost
         last = sums.first_step if last is None else last - lost
     if report.step is not None:
-        steps += report.step - (last if last is not None else report.step)
+        if last is not None:
+            # A script may train several times, each time from 0.
+            from_0 = known is before.counted and report.step < last - again
+            steps += report.step - (again if from_0 else last)
         last = report.step
     seconds[Use.TRAINING] -= moved
     seconds[Use.REPEATED] += moved
-    of_sums, counted = sums.seconds.by_use(), known.seconds.by_use()
-    told = {use: max(0, of_sums[use] - counted[use] - (in_place if use is Use.REPEATED else 0)) for use in TOLD}
+    if use is Use.STALLED:  # what does not count as training cannot be taken back from it
+        of_sums[Use.TRAINING] = min(of_sums[Use.TRAINING], counted[Use.TRAINING])
+    far = sums.model_copy(update={"seconds": Seconds.of(of_sums)})
     most = max(before.repeated_steps, _MAX_STEPS_A_SECOND * lifetime)
     update = {
         "seconds": Seconds.of(seconds),
         "steps": max(0, steps),
         "repeated_steps": min(before.repeated_steps + repeated, most),
-        "counted": Counted(**dict(sums), pod=report.pod, at=format_time(now), step=last),
+        "counted": Counted(**dict(far), pod=report.pod, at=format_time(now), step=last),
     }
     return before.model_copy(update=update), told
 
