@@ -1,9 +1,11 @@
 """Checkpoints in memory: a job without a volume that loses a process, a pod or a copy ends with the same bits."""
 
+import json
 import os
 import re
 import shutil
 import signal
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -13,8 +15,9 @@ from typing import Any
 import pytest
 
 from log_lines import log_lines
+from loopback import free_ports
 from support.waiting import eventually_true
-from trainer.cluster import SOON, Job, image_entrypoint
+from trainer.cluster import DEADLINE, SOON, Job, image_entrypoint
 from trainer.conftest import SHORT
 from trainer.outcome import cut, flip, tensors
 from trainer.test_launcher import lose_pod, start
@@ -25,6 +28,7 @@ ARGUMENTS = SHORT[:3]
 """SHORT without what it says of checkpoints."""
 NO_VOLUME = {"DTJ_CHECKPOINT_DIR": ""}
 WORKERS = ("worker-0", "worker-1")
+SESSION = {"arguments": (f"--script={EXAMPLE}", "--", "--steps=100"), "imported": True}
 
 
 class MemoryJob(Job):
@@ -183,6 +187,22 @@ def test_the_newer_one_of_memory_and_directory_is_taken(folder: Path, together: 
         assert job.start().wait() == dict.fromkeys(WORKERS, 0)
         assert resumed(job) == ["30", "40"]
     assert tensors(job.checkpoints / "ckpt-90") == tensors(together.checkpoints / "ckpt-90")
+
+
+@pytest.mark.parametrize("options", [{}, SESSION], ids=["loop", "session"])
+def test_a_copy_in_memory_is_not_shown_as_the_newest_checkpoint(folder: Path, options: Mapping[str, Any]) -> None:
+    (port,) = free_ports(1)
+    with two_workers(folder, **options) as job:
+        lost_at(job, 20, "worker-1")
+        job.hold_at(30)
+        job.start("worker-0", environ={**NO_VOLUME, "DTJ_STATUS_PORT": str(port)})
+        job.start("worker-1", environ=NO_VOLUME)
+        job.wait_for_copies(30)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=DEADLINE) as answer:
+            status = json.load(answer)
+    assert resumed(job) == ["20"]
+    assert status["step"] >= 20
+    assert "lastCheckpointStep" not in status
 
 
 def test_launchers_of_the_pods_that_stay_go_on_with_a_new_pod_that_has_nothing(folder: Path, together: Job) -> None:

@@ -64,6 +64,7 @@ class Progress:
     eta_seconds: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     last_checkpoint_step: int | None = None
+    """Of those that stay when all pods go: no copy in memory."""
     attempt: int | None = None
     """Of the whole job, as the operator counts."""
     restarts_in_place: int | None = None

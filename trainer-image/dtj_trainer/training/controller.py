@@ -160,7 +160,7 @@ class Controller:
             ReplicasDiffer: replicas do not hold the same bits.
         """
         run = self._run
-        run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=self._store.newest_step)
+        run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=self._store.last_step)
         run.progress_store.ledger.resumed(self.step)
         run.termination.saves = self._store.enabled
         try:
@@ -265,7 +265,7 @@ class Controller:
         self.reporter.report(
             self.step, self._shown(result),
             validated=validated,
-            last_checkpoint_step=self._store.newest_step, waited=result.waited,
+            last_checkpoint_step=self._store.last_step, waited=result.waited,
         )  # fmt: skip
 
     def _shown(self, result: StepResult) -> Mapping[str, float]:

@@ -180,7 +180,7 @@ class Session:
         self._ledger.resumed(self.step)
         if not self._unnamed:
             self._begin(saved)
-        self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.newest_step)
+        self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.last_step)
         return self.step
 
     def _name(self, parts: dict[str, Any]) -> Saved:
@@ -339,7 +339,7 @@ class Session:
         total = self._checkpoints.total_steps
         if not self._look.due() and self.step != total:
             return
-        last_checkpoint = self._store.newest_step if self._store else None
+        last_checkpoint = self._store.last_step if self._store else None
         progress.report(
             step=self.step,
             total=total,
