@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from dtj.core import node_losses
 from dtj.core.actions import Decision, Plan, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.observed import Observed
@@ -157,6 +158,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     return goodput.recorded(
         context,
         *decision.actions,
+        *node_losses.events(job.status, decision.status or job.status, now),
         *stall.ask_for_stacks(context, decision),
         # The Service comes last: what becomes of TensorBoard does not wait for one that cannot be deleted.
         *tensorboard.alongside(context, decision),

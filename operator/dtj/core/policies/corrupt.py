@@ -38,7 +38,6 @@ def report(context: JobContext) -> Decision | None:
         status = node_losses.recorded(status, {pod.node}, context.now)
     return Decision.write(status).then(
         Emit("Warning", Reason.REPLICAS_DIFFER, _words(found, pod)),
-        *node_losses.events(before, status, context.now),
         RequeueAfter(0.0),
     )
 

@@ -189,8 +189,7 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
     if now < due:
         return _wait(context, losses.message, due, noted)
     charged = _charged(free, noted, first.failure_class, first.pod.role)
-    events = node_losses.events(status, charged, now)
-    return begin_attempt(context, "Warning", losses.message, charged).then(*events)
+    return begin_attempt(context, "Warning", losses.message, charged)
 
 
 def _wait(context: JobContext, why: str, due: datetime, noted: JobStatus) -> Decision:
@@ -201,8 +200,7 @@ def _wait(context: JobContext, why: str, due: datetime, noted: JobStatus) -> Dec
     message = f"{why}; the next attempt begins at {format_deadline(due)}"
     restarting = DesiredCondition("True", Reason.BACKOFF, message)
     desired = DesiredConditions(pods_ready=pods_ready(context, status), restarting=restarting)
-    events = node_losses.events(context.job.status, noted, context.now)
-    return write(context, status, desired).if_written(*events).then(RequeueAfter(context.seconds_until(due)))
+    return write(context, status, desired).then(RequeueAfter(context.seconds_until(due)))
 
 
 def _restart_alone(context: JobContext, losses: PodLosses) -> Decision | None:
@@ -235,7 +233,6 @@ def _restart_alone(context: JobContext, losses: PodLosses) -> Decision | None:
     if world is not None:
         update["world"] = world.recorded()
         events.append(elastic_members.announcement(context, world))
-    events += node_losses.events(context.job.status, status, context.now)
     recorded = with_conditions(context, status.model_copy(update=update), DesiredConditions(pods_ready=waiting))
     return Decision.write(recorded).then(*events, RequeueAfter(0.0))
 
