@@ -15,6 +15,7 @@ from dtj_trainer.checkpoint.interval import (
     describe_saves,
     seconds_between_saves,
 )
+from dtj_trainer.config.parsing import parse
 
 PROCESSORS = 2
 
@@ -96,6 +97,11 @@ def test_the_time_between_checkpoints_wastes_least_within_what_they_may_cost(
     cost: float, losses: float, seconds: float
 ) -> None:
     assert seconds_between_saves(cost, losses) == pytest.approx(seconds)
+
+
+def test_the_launcher_says_how_many_of_its_restarts_in_place_were_losses() -> None:
+    config = parse((), {"DTJ_RESTARTS_IN_PLACE": "3", "DTJ_LOSSES_IN_PLACE": "1"})
+    assert (config.restarts_in_place, config.losses_in_place) == (3, 1)
 
 
 def test_a_checkpoint_costs_what_the_loop_waits_for_its_look_at_the_weights_and_its_values() -> None:
