@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job, ran, run_interrupted_twice
+from trainer.cluster import SOON, Job, ran, run_interrupted_twice
 from trainer.outcome import tensors
 
 HERE = Path(__file__).resolve().parent
@@ -257,3 +257,45 @@ with dtj_trainer.session() as s:
 
 def test_a_script_need_not_import_keras(folder: Path) -> None:
     assert "step 2/2" in ran(folder, script=WITHOUT_KERAS)["worker-0"].log
+
+
+IN_PARTS = """
+import sys, time
+import dtj_trainer, keras
+import numpy as np
+import tensorflow as tf
+
+with dtj_trainer.session() as s:
+    with s.strategy.scope():
+        model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    s.checkpoint(model=model)
+    data = tf.data.Dataset.from_tensors((np.ones((4, 2), "float32"), np.ones((4, 1), "float32"))).repeat()
+    for end, way in zip((10, 60), sys.argv[1:]):
+        if s.step < end and way == "fit":
+            model.fit(data, steps_per_epoch=end - s.step, verbose=0, callbacks=[s.callback()])
+        while s.step < end and way == "advance":
+            s.advance()
+        for _ in s.steps(end) if way != "fit" else ():
+            pass
+    print("evaluating", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("ways", ["steps steps", "fit fit", "steps advance"])
+def test_every_loop_of_a_script_saves_when_it_is_asked_to_stop_and_what_follows_leaves_at_once(
+    folder: Path, ways: str
+) -> None:
+    words = ["--checkpoint-every-steps=20", "--", *ways.split()]
+    with Job(folder, script=IN_PARTS, arguments=words, imported=True) as job:
+        job.hold_at(20)
+        job.start().wait_for_checkpoint(20)
+        job["worker-0"].kill(signal.SIGTERM)
+        job["worker-0"].wait_for("SIGTERM")
+        job.let_go()
+        assert job["worker-0"].wait() == 42
+        assert job["worker-0"].last_words.startswith("preempted: all tasks saved step ")
+        job.start()["worker-0"].wait_for("evaluating")
+        job["worker-0"].kill(signal.SIGTERM)
+        assert job["worker-0"].wait(SOON) == 143

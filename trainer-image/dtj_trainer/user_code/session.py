@@ -222,7 +222,11 @@ class Session:
             log.info(line)
             for name in saved.missing:
                 log.warning(f"this checkpoint holds no state of {name}, which begins anew: it is of an older trainer")
-        self._context.termination.saves = self._store.enabled
+        self._answer_requests(True)
+
+    def _answer_requests(self, answers: bool) -> None:
+        """Whether steps follow, by which a request to stop is answered; else the process leaves at once."""
+        self._context.termination.saves = answers and self._store is not None and self._store.enabled
 
     def _restore_built(self) -> None:
         """Restores what waited for `fit` to build it.
@@ -249,6 +253,7 @@ class Session:
         self._context.progress_store.update(total_steps=total)
         self._watch.begin()
         self._ledger.goes_on()
+        self._answer_requests(True)
         try:
             while self.step < total:
                 yield self.step
@@ -258,7 +263,7 @@ class Session:
             self._ledger.enter(Doing.OTHER)
         finally:
             self._watch.rest()
-        self._context.termination.saves = False
+        self._answer_requests(False)
 
     def advance(self, steps: int = 1) -> None:
         """Says that this many steps more are done; for loops that do not fit into `steps`, such as one call of many.
@@ -270,6 +275,7 @@ class Session:
             NotFinite: a loss that was reported, or a weight that is to be saved, is NaN or infinite.
         """
         require_built(self._unnamed, waits=True)
+        self._answer_requests(True)
         before, self.step = self.step, self.step + steps
         self._ledger.took(before, self.step)
         self._losses.taken(self.step)
@@ -413,7 +419,7 @@ class Session:
             require_built(self._unnamed, waits=True)
         self._save_last()
         self._ledger.enter(Doing.OTHER)
-        self._context.termination.saves = False
+        self._answer_requests(False)
         self._upload_exports()
         self._context.progress_store.update(phase=progress.Phase.DONE, eta_seconds=None)
         leave_report(self._context.progress_store.document())
@@ -446,6 +452,7 @@ class _FitCallback(DTJCallback):
         super().on_train_begin(logs)
         self._session._restore_built()
         self._session._watch.begin()
+        self._session._answer_requests(True)
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         self._session._watch.feed()
@@ -468,6 +475,7 @@ class _FitCallback(DTJCallback):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._session._save_last()
+        self._session._answer_requests(False)
         super().on_train_end(logs)
         self._session._watch.rest()
 
