@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import tensorflow as tf
@@ -235,10 +236,25 @@ class FitAgreement:
         """
         self._cluster = cluster
         self._keras = keras
+        self._asks: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+        """By model, whether a callback of some worker may stop the training after a batch."""
 
-    def after_batch(self, callbacks: Sequence[Any], model: Any) -> None:
+    def begins(self, callbacks: Sequence[Any], model: Any, *, first_epoch: int) -> list[int]:
+        """Finds out whether all workers ask after each batch, as each may have callbacks of its own.
+
+        Returns:
+            The first epoch of each replica; nothing where there is one worker.
+        """
+        if not _spans_workers(model):
+            return []
+        acts = any(self._acts_in_batches(callback) for callback in callbacks)
+        each = of_each_replica(model.distribute_strategy, first_epoch << 1 | acts)
+        self._asks[model] = any(one & 1 for one in each)
+        return [one >> 1 for one in each]
+
+    def after_batch(self, model: Any) -> None:
         """Lets all workers stop where a callback of one has stopped the training: asks where one may do so."""
-        if _spans_workers(model) and any(self._acts_in_batches(callback) for callback in callbacks):
+        if _spans_workers(model) and self._asks.get(model):
             self._stop_together(model, of_each_replica(model.distribute_strategy, int(model.stop_training)))
 
     def after_epoch(self, model: Any, epoch: int) -> None:

@@ -16,11 +16,10 @@ import tensorflow as tf
 from dtj_launch import progress
 from dtj_launch.ledger import Doing
 from dtj_trainer.config.cluster import Cluster
-from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
+from dtj_trainer.distribution.agreement import FitAgreement
 from dtj_trainer.errors import WorkersDiffer
 from dtj_trainer.keras_fit import counted
 from dtj_trainer.keras_fit.nan_losses import FitLosses, model_of
-from dtj_trainer.keras_fit.replica_losses import several
 
 losses: FitLosses
 agreement: FitAgreement
@@ -41,6 +40,24 @@ def _writes(callback: Any) -> bool:
     return leads(getattr(callback.model, "distribute_strategy", tf.distribute.get_strategy()))
 
 
+def train_begins(original: Any, callbacks: Any, logs: Any = None) -> None:
+    """Makes sure that all tasks begin with the same epoch, whichever of them have a BackupAndRestore.
+
+    Raises:
+        WorkersDiffer: they do not.
+    """
+    original(callbacks, logs)
+    model = model_of(callbacks)
+    epochs = agreement.begins(callbacks.callbacks, model, first_epoch=getattr(model, "_initial_epoch", None) or 0)
+    if len(set(epochs)) > 1:
+        kind = keras.callbacks.BackupAndRestore
+        found = [f"backup_dir={one.backup_dir}: " for one in callbacks.callbacks if isinstance(one, kind)]
+        raise WorkersDiffer(
+            f"BackupAndRestore: {''.join(found[:1])}tasks begin with different epochs ({', '.join(map(str, epochs))}); "
+            "give it to all tasks, with a backup_dir on one volume that all share"
+        )
+
+
 def epoch_begins(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
     """Notes which epoch begins."""
     losses.epoch(model_of(callbacks), epoch)
@@ -53,7 +70,7 @@ def batch_ended(original: Any, callbacks: Any, batch: int, logs: Any = None) -> 
     if not any(getattr(one, "looks_at_losses", False) for one in callbacks.callbacks):
         losses.batch(model_of(callbacks), batch, logs)
     original(callbacks, batch, logs)
-    agreement.after_batch(callbacks.callbacks, model_of(callbacks))
+    agreement.after_batch(model_of(callbacks))
 
 
 def epoch_ended(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
@@ -82,20 +99,6 @@ def save_best(original: Any, callback: Any, epoch: int, batch: int | None, logs:
         callback._should_save_model(epoch, batch, logs, "")  # keeps the best value, as the leader's does
     finally:
         callback.verbose = verbose
-
-
-def restore(original: Any, callback: Any, logs: Any = None) -> None:
-    """BackupAndRestore: all tasks have to begin with the same epoch."""
-    original(callback, logs)
-    strategy = callback.model.distribute_strategy
-    if not several(strategy):
-        return
-    epochs = of_each_replica(strategy, callback.model._initial_epoch or 0)
-    if len(set(epochs)) > 1:
-        raise WorkersDiffer(
-            f"BackupAndRestore: backup_dir={callback.backup_dir}: tasks found different epochs in it "
-            f"({', '.join(map(str, epochs))}); it must be one volume that all tasks share"
-        )
 
 
 def back_up(original: Any, callback: Any) -> None:

@@ -126,7 +126,6 @@ def install(config: Config) -> None:
     _replace(callbacks.ModelCheckpoint, _save_model=keras_callbacks.save_best)
     _replace(
         callbacks.BackupAndRestore,
-        on_train_begin=keras_callbacks.restore,
         _save_model=keras_callbacks.back_up,
         on_train_end=keras_callbacks.remove_backup,
     )
@@ -134,6 +133,7 @@ def install(config: Config) -> None:
     _replace(callbacks.CSVLogger, on_train_begin=keras_callbacks.open_table)
     _replace(
         callbacks.CallbackList,
+        on_train_begin=keras_callbacks.train_begins,
         on_epoch_begin=keras_callbacks.epoch_begins,
         on_train_batch_end=keras_callbacks.batch_ended,
         on_epoch_end=keras_callbacks.epoch_ended,
