@@ -23,6 +23,11 @@ def test_a_script_is_main_with_its_arguments_environment_children_and_exit_code(
     assert worker.log.endswith("exit handler\n")
 
 
+def test_a_script_finds_its_files_by_its_own_path_from_any_directory_and_its_name_is_as_given(folder: Path) -> None:
+    text = "import os, sys\nos.chdir('/')\nprint(os.path.exists(__file__), __file__, sys.argv[0])\n"
+    assert f"True {folder / 'train.py'} train.py\n" in ran(folder, script=text)["worker-0"].log
+
+
 def test_the_leader_logs_its_versions(folder: Path) -> None:
     worker = ran(folder, arguments=[f"--script={INTERPRETED}", "--", "0"])["worker-0"]
     assert re.search(r"^versions: python 3\.\d+\.\d+.*, tensorflow(-cpu)? 2\.\d+", worker.log, re.MULTILINE), worker.log
@@ -163,12 +168,12 @@ def test_a_strategy_that_another_worker_does_not_make_is_not_waited_for_without_
     with Job(folder, strategy="MultiWorkerMirrored", script=WAITS, arguments=limits, program=program) as job:
         assert job.start()["worker-0"].wait() == 75
     # TensorFlow holds the interpreter's lock meanwhile, so that the stacks say where the script waits, and no line.
-    assert 'File "train.py", line 6 in <module>' in job["worker-0"].log
+    assert '/train.py", line 6 in <module>' in job["worker-0"].log
 
 
 def test_an_error_shows_the_frames_of_the_script_and_is_one(folder: Path) -> None:
     job = ran(folder, code=1, script="def learn():\n    raise KeyError('weights')\n\nlearn()\n")
-    assert re.findall(r'File "([^"]+)"', job["worker-0"].log) == ["train.py", "train.py"]
+    assert re.findall(r'File "([^"]+)"', job["worker-0"].log) == [str(folder / "train.py")] * 2
     assert job["worker-0"].last_words == "train.py:2: KeyError: 'weights'"
 
 

@@ -22,7 +22,7 @@ import runpy
 import sys
 from collections.abc import MutableMapping
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from dtj_launch import progress
@@ -139,7 +139,7 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         if script.path is None:
             runpy.run_module(script.name, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(str(script.path), run_name="__main__")
+            _run_file(script.path)
     except SystemExit as end:
         tear_down.code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if not tear_down.code:
@@ -166,6 +166,17 @@ def run(script: Script, context: TaskContext) -> NoReturn:
     if not tear_down.code:
         _end_well(context, together)
     raise SystemExit(tear_down.code)
+
+
+def _run_file(path: Path) -> None:
+    """As Python itself runs a file: `__file__` is its whole path, and `sys.argv[0]`, unlike runpy's, what was given."""
+    main, before = ModuleType("__main__"), sys.modules["__main__"]
+    main.__file__ = os.path.abspath(path)
+    sys.modules["__main__"] = main
+    try:
+        exec(compile(path.read_bytes(), main.__file__, "exec", dont_inherit=True), main.__dict__)
+    finally:
+        sys.modules["__main__"] = before
 
 
 def _end_well(context: TaskContext, together: alone.Together | None) -> None:
