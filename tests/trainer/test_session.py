@@ -246,6 +246,19 @@ def test_a_checkpoint_of_a_compiled_model_holds_its_optimizer(folder: Path, stra
     assert learned("twice", 8) == at_once
 
 
+@pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored", "MultiWorkerMirrored"])
+def test_fit_without_steps_that_are_left_trains_none_of_data_without_end(folder: Path, strategy: str) -> None:
+    with Job(
+        folder, strategy=strategy, script=COMPILED, arguments=["--logical-cpus=2", "--", "3"], imported=True
+    ) as job:
+        for _ in ("trains", "is started again"):
+            assert set(job.start().wait(SOON).values()) == {0}
+    learned = re.findall(r"^learned (.*)", job["worker-0"].log, re.M)
+    assert learned[0].startswith("3 ")
+    assert learned[0] == learned[1]
+    assert job["worker-0"].log.count("steps_per_epoch (or steps) is 0: no batch is taken of data without end") == 1
+
+
 WITHOUT_KERAS = """
 import dtj_trainer
 

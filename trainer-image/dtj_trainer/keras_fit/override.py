@@ -82,6 +82,8 @@ except ImportError as error:
 
 _warned = False
 _installed = False
+_without_steps: WeakSet[Any] = WeakSet()
+"""The iterators of epochs that have no batch."""
 _watch: FitWatch
 
 
@@ -153,6 +155,9 @@ def _replace(owner: Any, *functions: Callable[..., Any], **named: Callable[..., 
 def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_batch: Any = None) -> None:
     strategy = model._distribute_strategy
     _refuse_central_storage(strategy)
+    if strategy is not None and iterator in _without_steps:
+        batch = next(iter(iterator._distributed_dataset))
+        iterator, data_batch = None, tree.map_structure(lambda value: _local(strategy, value), batch)
     if not several(strategy):
         if has_scope(strategy):
             adopt(strategy, owners_of(model))
@@ -234,6 +239,12 @@ def _init_iterator(original: Any, iterator: Any, distribute_strategy: Any = None
             "environment, by which tf.keras is tf_keras, or import tf_keras in place of keras"
         )
     _refuse_central_storage(distribute_strategy)
+    data, steps = kwargs.get("x"), kwargs.get("steps_per_epoch")
+    endless = isinstance(data, tf.data.Dataset) and int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
+    # Keras would take no steps for all: a job that is started again after its last step would never end.
+    if endless and steps is not None and steps < 1:
+        _without_steps.add(iterator)
+        log.warning(f"steps_per_epoch (or steps) is {steps}: no batch is taken of data without end")
     # Only predict gives no labels.
     predicts = "y" not in kwargs
     replicas = distribute_strategy.num_replicas_in_sync if several(distribute_strategy) else 1
@@ -261,7 +272,7 @@ class _Steps:
 
 def _enumerate_iterator(original: Any, epoch: Any) -> Iterator[tuple[int, int, Any]]:
     divides = several(epoch._distribute_strategy)
-    for begin, end, iterator in original(epoch):
+    for begin, end, iterator in original(epoch) if epoch not in _without_steps else ():
         if not divides or not isinstance(iterator, tf.distribute.DistributedIterator):
             yield begin, end, iterator
             continue
