@@ -178,9 +178,6 @@ def set_by_layers(parts: Mapping[str, Any]) -> list[Any]:
 
 
 def set_by_optimizers(parts: Mapping[str, Any]) -> list[Any]:
-    """The tf.Variables that optimizers set, those of the models among the parts included."""
-    optimizers = (
-        part if hasattr(part, "apply_gradients") else getattr(part, "optimizer", None)
-        for part in tf.nest.flatten(parts)
-    )
-    return two_kerases.variables(one for optimizer in optimizers for one in getattr(optimizer, "variables", ()))
+    """The tf.Variables that the optimizers among the parts set, which include those of `own_optimizers`."""
+    optimizers = (part for part in tf.nest.flatten(parts) if hasattr(part, "apply_gradients"))
+    return two_kerases.variables(one for optimizer in optimizers for one in optimizer.variables)
