@@ -195,6 +195,40 @@ def test_a_script_that_is_asked_to_stop_stops_at_once_or_as_its_own_handler_says
     assert last in worker.log
 
 
+BACKS_UP = """
+import pathlib, time
+import keras, numpy as np
+
+class Slow(keras.Sequential):
+    def save_weights(self, filepath, overwrite=True):
+        super().save_weights(filepath, overwrite=overwrite)
+        whole = pathlib.Path(filepath).read_bytes()
+        pathlib.Path(filepath).write_bytes(whole[:len(whole) // 2])
+        print("writing", flush=True)
+        while not pathlib.Path("go on").exists():
+            time.sleep(0.01)
+        pathlib.Path(filepath).write_bytes(whole)
+
+model = Slow([keras.layers.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+say = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: print("epoch", epoch, flush=True))
+x = np.ones((4, 2), "float32")
+model.fit(x, x[:, :1], epochs=2, verbose=0, callbacks=[keras.callbacks.BackupAndRestore("backup"), say])
+"""
+
+
+def test_a_backup_that_is_being_written_is_complete_before_a_script_that_is_asked_to_stop_leaves(folder: Path) -> None:
+    with Job(folder, script=BACKS_UP, imported=True) as job:
+        worker = job.start()["worker-0"]
+        worker.wait_for("writing")
+        worker.kill(signal.SIGTERM)
+        worker.wait_for("SIGTERM: leaving when the file that is being written is complete")
+        (folder / "go on").touch()
+        assert worker.wait() == 143
+        assert job.start().wait() == {"worker-0": 0}
+    assert re.findall(r"^epoch \d", job["worker-0"].log, re.M) == ["epoch 0", "epoch 1"]
+
+
 STOPPED = """
 import signal, sys, time
 import keras, numpy as np, tensorflow as tf

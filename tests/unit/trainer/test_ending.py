@@ -215,6 +215,18 @@ def test_a_signal_is_a_request_while_there_is_something_to_save_and_the_second_i
         assert process.wait(PATIENCE_SECONDS) == ExitCode.TERMINATED
 
 
+WRITES = "context = termination.writing(); context.__enter__()"
+WRITTEN = "SIGTERM: leaving when the file that is being written is complete\n"
+
+
+def test_a_signal_waits_for_a_file_that_is_being_written_and_the_second_does_not(tmp_path: Path) -> None:
+    with listening(tmp_path, LISTENING.format(saves=False, more=WRITES)) as (process, output):
+        assert {output.readline(), output.readline()} == {WRITTEN, "asked\n"}
+        process.send_signal(signal.SIGTERM)
+        assert output.readline() == "SIGTERM: leaving at once\n"
+        assert process.wait(PATIENCE_SECONDS) == ExitCode.TERMINATED
+
+
 LEAVING = "SIGTERM: leaving at once\n"
 OPEN = """
     import multiprocessing, os, signal, subprocess, sys, time

@@ -8,6 +8,8 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import keras
@@ -20,6 +22,7 @@ from dtj_trainer.distribution.agreement import FitAgreement
 from dtj_trainer.errors import WorkersDiffer
 from dtj_trainer.keras_fit import counted
 from dtj_trainer.keras_fit.nan_losses import FitLosses, model_of
+from dtj_trainer.process.task_context import TaskContext
 
 losses: FitLosses
 agreement: FitAgreement
@@ -38,6 +41,14 @@ def leads(strategy: Any) -> bool:
 
 def _writes(callback: Any) -> bool:
     return leads(getattr(callback.model, "distribute_strategy", tf.distribute.get_strategy()))
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Within this, a callback replaces its only file: SIGTERM waits for that."""
+    task = TaskContext.current
+    with task.termination.writing() if task else nullcontext(), progress.doing(Doing.CHECKPOINTING):
+        yield
 
 
 def train_begins(original: Any, callbacks: Any, logs: Any = None) -> None:
@@ -91,7 +102,7 @@ def save_best(original: Any, callback: Any, epoch: int, batch: int | None, logs:
     """ModelCheckpoint: the leader writes, and all keep the best value."""
     losses.look(callback.model, weights=True)
     if _writes(callback):
-        with progress.doing(Doing.CHECKPOINTING):
+        with _writing():
             original(callback, epoch, batch, logs)
         return
     verbose, callback.verbose = callback.verbose, 0
@@ -105,14 +116,15 @@ def back_up(original: Any, callback: Any) -> None:
     """BackupAndRestore: the leader writes."""
     losses.look(callback.model, weights=True)
     if _writes(callback):
-        with progress.doing(Doing.CHECKPOINTING):
+        with _writing():
             original(callback)
 
 
 def remove_backup(original: Any, callback: Any, logs: Any = None) -> None:
     """BackupAndRestore: the leader removes."""
     if _writes(callback):
-        original(callback, logs)
+        with _writing():
+            original(callback, logs)
 
 
 def board_of(original: Any, callback: Any, model: Any) -> None:

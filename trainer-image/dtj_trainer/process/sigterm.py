@@ -19,7 +19,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dtj_trainer.errors import ExitCode
 
@@ -32,13 +33,15 @@ class Termination:
     """Whether this process was asked to stop.
 
     While there is something to save (`saves` is set) the first signal is a request, which the training loop
-    answers by saving and leaving; otherwise, and at the second signal, the process ends at once.
+    answers by saving and leaving; otherwise, and at the second signal, the process ends at once, or after a first one
+    when the file is complete that it is `writing`.
     """
 
     def __init__(self, *, leave: Callable[[int], object]) -> None:
         self.requested = False
         self.saves = False
         self._leave = leave
+        self._writes = self._leaves = False
         self._thread: threading.Thread | None = None
         self._pipe = -1
         self._held = threading.local()
@@ -80,6 +83,17 @@ class Termination:
         if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Within this, a file is replaced that the next start needs: half of it would be worse than none."""
+        self._writes = True
+        try:
+            yield
+        finally:
+            self._writes = False
+            if self._leaves:
+                self._leave(ExitCode.TERMINATED)
+
     def _take(self) -> None:
         while True:
             number = signal.sigwait(_SIGNALS)
@@ -95,6 +109,12 @@ class Termination:
 
     def _on_request(self, number: int) -> None:
         name = signal.Signals(number).name
+        if not self.requested and not self.saves:
+            # In this order: either `writing` sees that it has to leave, or this that nothing is written any more.
+            self.requested = self._leaves = True
+            if self._writes:
+                log.info(f"{name}: leaving when the file that is being written is complete")
+                return
         if self.requested or not self.saves:
             log.info(f"{name}: leaving at once")
             self._leave(ExitCode.TERMINATED)
