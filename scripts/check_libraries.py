@@ -157,7 +157,6 @@ def _single_calls() -> None:
     inputs = keras.Input((3,))
     chain = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(2)(inputs)))
     graph_cut.cut(chain, Layout(stages=2))
-    keras3.shape_of_outputs(chain)
     with keras3.changing_losses(lambda _: [tf.constant(2.0)]):
         require(chain.losses == [2.0], "the losses of a model cannot be changed", library="keras")
     keras3.put_mask(tf.ones(2), tf.ones(2, tf.bool))

@@ -21,7 +21,6 @@ try:
     from keras.src.backend.common.masking import get_keras_mask
     from keras.src.losses import loss as loss_module
     from keras.src.losses.losses import LossFunctionWrapper
-    from keras.src.models.functional import Functional
     from keras.src.random import seed_generator
     from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics, get_loss
 except ImportError as error:
@@ -152,27 +151,11 @@ def _check_mask(*, with_tf_keras: bool) -> None:
         require(mentions(sets, _MASK), f"the mask of a tensor is not called {_MASK}", library="tf_keras")
 
 
-def structure_of_outputs(model: Any) -> Any:
-    """The outputs of a functional model, as it was made with them; None for any other model."""
-    if not isinstance(model, Functional):
-        return None
-    return private(model, "_outputs_struct", library="keras")
-
-
 def overrides(model: Any, method: str) -> bool:
     """Whether a method of the model is the user's own."""
     found = getattr(type(model), method, None)
     module: str = getattr(found, "__module__", "")
     return not module.startswith(("keras.", "tf_keras."))
-
-
-def shape_of_outputs(model: Any) -> Any:
-    """The structure of the outputs of a model, with anything in it."""
-    names = getattr(model, "output_names", None) or []
-    outputs = structure_of_outputs(model)
-    if outputs is not None:
-        return keras.tree.map_structure(lambda _: 0, outputs)
-    return [0] * len(names) if len(names) > 1 else 0
 
 
 def separate_losses(layer: Any, losses: Any, ids: Any) -> None:
@@ -294,13 +277,9 @@ def replace_losses(model: Any, losses: Any, weights: Any) -> None:
 
 
 def single_losses(model: Any) -> list[Any]:
-    """The losses of the outputs of a built model."""
-    return list(private(losses_of(model), "_flat_losses", library="keras"))
-
-
-def loss_tracker(model: Any) -> Any:
-    """The metric in which `fit` keeps the loss."""
-    return private(model, "_loss_tracker", library="keras")
+    """The losses of the outputs of a built model; none that its own `compute_loss` does not call."""
+    losses = losses_of(model)
+    return [] if losses is None else list(private(losses, "_flat_losses", library="keras") or [])
 
 
 def metrics_of(model: Any) -> Any:

@@ -84,15 +84,16 @@ class CompiledObjective:
         """Whether a loss of the model's own is divided over replicas: its losses are those of whole batches."""
         # The replicas of a process are threads, which take turns wherever they meet.
         self._here = threading.local()
-        self._exact: list[GlobalBatchLoss] = []
-        self._replace_losses()
         sample = next(iter(data.validation(batch=2)))
+        guarded(name, "calling the model", lambda: self._replace_losses(unpack_x_y_sample_weight(sample)[0]))
         # What a user's code raises here, it would raise in the midst of the first step.
         guarded(
             name,
             "computing its loss and metrics",
             lambda: keras3.build_by(model, unpack_x_y_sample_weight(sample)),
         )
+        self._exact: list[GlobalBatchLoss] = [loss.loss for loss in keras3.single_losses(model)]
+        """In the order of Keras' names of them; none where a loss of the model's own calls none."""
         self._division = Parts.NONE
         self._added = added
         """How the losses that layers add divide, in their order."""
@@ -130,11 +131,12 @@ class CompiledObjective:
         sums = [shown * batch, examples]
         if self._outputs:
             sums += [tf.cast(exact.value, tf.float32) * tf.cast(times, tf.float32) * batch for exact in self._exact]
+        mask = self._exact[0].mask if self._exact else None
         if self._default and self._gathers:
-            of_all = self._default.sums(*self._here.whole.gathered((labels, outputs)), self._exact[0].mask)
+            of_all = self._default.sums(*self._here.whole.gathered((labels, outputs)), mask)
             sums += [once(one) for one in of_all]
         elif self._default:
-            sums += self._default.sums(labels, outputs, self._exact[0].mask)
+            sums += self._default.sums(labels, outputs, mask)
         gained = self._metric_sums.parts(self._gained_over_replicas(outputs, labels, weights, inputs))
         return total, tf.stop_gradient(tf.concat([tf.stack(sums), *gained], axis=0))
 
@@ -229,32 +231,28 @@ class CompiledObjective:
             found[self._default.name] = float(total) / (float(number) or math.nan)
         return self._results(self._metric_sums.values(sums[self._at :])) | found
 
-    def _replace_losses(self) -> None:
+    def _replace_losses(self, inputs: Any) -> None:
         def exact(loss: Any) -> Any:
             if loss is None:
                 return None
-            self._exact.append(
-                GlobalBatchLoss(
-                    str(self._name), loss,
-                    batch=lambda: None if self._divides else self._batch,
-                    whole=lambda: getattr(self._here, "whole", None),
-                )
+            return GlobalBatchLoss(
+                str(self._name), loss,
+                batch=lambda: None if self._divides else self._batch,
+                whole=lambda: getattr(self._here, "whole", None),
             )  # fmt: skip
-            return self._exact[-1]
 
-        model = self._model
-        before = keras3.losses_of(model)
+        before = keras3.losses_of(self._model)
         if before is None:
             return
         losses, weights = keras3.given_losses(before)
         if not keras.tree.is_nested(losses):
             # One loss for all outputs: each needs its own.
-            one, outputs = losses, keras3.shape_of_outputs(model)
+            one, outputs = losses, self._evaluated(inputs)
             losses = keras.tree.map_structure(lambda _: one, outputs)
             if weights is not None and not keras.tree.is_nested(weights):
                 factor = weights
                 weights = keras.tree.map_structure(lambda _: factor, outputs)
-        keras3.replace_losses(model, keras.tree.map_structure(exact, losses), weights)
+        keras3.replace_losses(self._model, keras.tree.map_structure(exact, losses), weights)
 
     def _divide(self, data: Source, batch: int) -> None:
         """Finds out how the loss and the metrics divide over the replicas, by real examples.
@@ -419,16 +417,15 @@ class CompiledObjective:
         if not self._compiled_metrics():
             return []
         if keras3.overrides(self._model, "compute_metrics"):
-            own = [keras3.loss_tracker(self._model), *keras3.losses_of(self._model).metrics]
-            return [metric for metric in self._model.metrics if all(metric is not one for one in own)]
+            # What is compiled is updated by the `compute_metrics` of Keras' that the user's calls.
+            of_keras = {*map(id, keras3.updated_by_keras(self._model))} - {id(keras3.metrics_of(self._model))}
+            return [metric for metric in self._model.metrics if id(metric) not in of_keras]
         return list(keras3.metrics_of(self._model).metrics)
 
     def not_shown(self) -> list[str]:
         """The names of metrics that layers update when they are called, which nobody adds up."""
         model = self._model
-        known = [keras3.loss_tracker(model), keras3.metrics_of(model), *self._metrics()]
-        losses = keras3.losses_of(model)
-        known += [] if losses is None else losses.metrics
+        known = [*keras3.updated_by_keras(model), *self._metrics()]
         return [metric.name for metric in model.metrics if all(metric is not one for one in known)]
 
     def _sums_of_metrics(self, sample: Any) -> MetricSums:

@@ -1,0 +1,118 @@
+"""Losses and metrics of all kinds are shown under Keras' names, and train as in Keras on one device."""
+
+import math
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.cluster import ran
+
+BATCH, EPOCHS = 24, 2
+MODELS = """
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    INPUTS = np.random.default_rng(0).normal(size=(120, 4)).astype("float32")
+    KINDS = INPUTS[:, :3].argmax(axis=1)
+    PRICES = 5 * INPUTS.sum(axis=1, keepdims=True) ** 2
+
+    def layers():
+        init = [keras.initializers.GlorotUniform(seed=seed) for seed in range(3)]
+        x = keras.Input((4,))
+        h = keras.layers.Dense(4, "tanh", kernel_initializer=init[0])(x)
+        price = keras.layers.Dense(1, name="price", kernel_initializer=init[1])(h)
+        return x, price, keras.layers.Dense(3, "softmax", name="kind", kernel_initializer=init[2])(h)
+
+    def compiled(model, loss=None, **options):
+        model.compile(keras.optimizers.SGD(0.02), loss, **options)
+        return model
+
+    def of_dict():
+        x, price, kind = layers()
+        loss = {"price": "mse", "kind": "sparse_categorical_crossentropy"}
+        return compiled(keras.Model(x, {"price": price, "kind": kind}), loss, loss_weights={"price": 0.1, "kind": 2.0})
+
+    def of_names():
+        x, price, kind = layers()
+        return compiled(keras.Model(x, [price, kind]), {"kind": "sparse_categorical_crossentropy", "price": "mse"})
+
+    def absolute(y, p):
+        return tf.abs(tf.reshape(tf.cast(y, p.dtype), [-1, 1]) - p)
+
+    class ByCall(keras.Model):
+        def __init__(self, parts):
+            super().__init__()
+            self.parts = parts
+        def call(self, x):
+            price, kind = self.parts(x)
+            return {"price": price, "kind": kind}
+
+    def of_call():
+        x, price, kind = layers()
+        # One loss for all outputs.
+        return compiled(ByCall(keras.Model(x, [price, kind])), absolute)
+
+    class NotCalled(keras.Model):
+        def compute_loss(self, x, y, y_pred, sample_weight, training=True):
+            return tf.reduce_mean(tf.square(y["price"] - y_pred["price"]))
+
+    def not_called():
+        x, price, kind = layers()
+        model = NotCalled(x, {"price": price, "kind": kind})
+        return compiled(model, {"price": "mse", "kind": "sparse_categorical_crossentropy"})
+
+    class NotCalledByOne(keras.Model):
+        def compute_loss(self, x, y, y_pred, sample_weight, training=True):
+            return tf.reduce_mean(tf.abs(y - y_pred))
+
+    def not_called_by_one():
+        x, price, _ = layers()
+        return compiled(NotCalledByOne(x, price), "mse", metrics=["mae"])
+
+    def data(labels):
+        whole = tf.data.Dataset.from_tensor_slices((INPUTS, labels))
+        return {"training": whole.take(96), "held_out": whole.skip(96)}
+
+    def both():
+        return data({"price": PRICES, "kind": KINDS})
+
+    def listed():
+        return data((PRICES, KINDS))
+
+    def priced():
+        return data(PRICES)
+"""
+CASES = {
+    "of_dict": "both",
+    "of_names": "listed",
+    "of_call": "both",
+    "not_called": "both",
+    "not_called_by_one": "priced",
+}
+"""Models, and their data."""
+
+
+@pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored"])
+@pytest.mark.parametrize("model", CASES)
+def test_losses_and_metrics_are_those_that_keras_shows_on_one_device(folder: Path, model: str, strategy: str) -> None:
+    expected = by_keras(model, CASES[model])
+    arguments = [
+        f"--model=mine:{model}", f"--data=mine:{CASES[model]}", f"--batch-size={BATCH}", f"--epochs={EPOCHS}",
+        "--no-shuffle", *(("--logical-cpus=2",) * (strategy == "Mirrored")),
+    ]  # fmt: skip
+    job = ran(folder, strategy=strategy, arguments=arguments, files={"mine.py": MODELS}, exports=False)
+    found = {name: job.result.get(name, math.nan) for name in expected}
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def by_keras(model: str, data: str) -> dict[str, float]:
+    """What Keras evaluates after it has trained."""
+    space: dict[str, Any] = {"__name__": "mine"}
+    exec(textwrap.dedent(MODELS), space)
+    made, parts = space[model](), space[data]()
+    made.fit(parts["training"].batch(BATCH), epochs=EPOCHS, shuffle=False, verbose=0)
+    found: dict[str, float] = made.evaluate(parts["held_out"].batch(BATCH), verbose=0, return_dict=True)
+    return found
