@@ -72,6 +72,41 @@ MODELS = """
         x, price, _ = layers()
         return compiled(NotCalledByOne(x, price), "mse", metrics=["mae"])
 
+    class Measures(keras.Model):
+        def make(self):
+            self.error = keras.metrics.Mean(name="error")
+            return self
+        def compute_loss(self, x, y, y_pred, sample_weight, training=True):
+            return tf.reduce_mean(tf.square(y - y_pred))
+        def compute_metrics(self, x, y, y_pred, sample_weight):
+            self.error.update_state(tf.abs(y - y_pred))
+            return {**super().compute_metrics(x, y, y_pred, sample_weight), "root": tf.sqrt(self.error.result())}
+
+    class MeasuresAll(Measures):
+        def make(self):
+            self.last = keras.metrics.Mean(name="last")
+            return super().make()
+        def compute_loss(self, *given, **options):
+            loss = super().compute_loss(*given, **options)
+            self.last.update_state(loss)
+            return loss
+        def compute_metrics(self, x, y, y_pred, sample_weight):
+            found = super().compute_metrics(x, y, y_pred, sample_weight)
+            of_batch = {"batch": tf.reduce_mean(y), "of_last": self.last.result()}
+            return {**found, "log": tf.math.log(found["loss"]), **of_batch}
+
+    def measures_all():
+        x, price, _ = layers()
+        return compiled(MeasuresAll(x, price).make(), metrics=["mae"])
+
+    def measures():
+        x, price, _ = layers()
+        return compiled(Measures(x, price).make())
+
+    def measures_more():
+        x, price, _ = layers()
+        return compiled(Measures(x, price).make(), metrics=[keras.metrics.MeanSquaredError(name="square")])
+
     def data(labels):
         whole = tf.data.Dataset.from_tensor_slices((INPUTS, labels))
         return {"training": whole.take(96), "held_out": whole.skip(96)}
@@ -91,8 +126,15 @@ CASES = {
     "of_call": "both",
     "not_called": "both",
     "not_called_by_one": "priced",
+    "measures": "priced",
+    "measures_more": "priced",
+    "measures_all": "priced",
 }
 """Models, and their data."""
+NOT_SHOWN = {
+    "measures_all": ("last", "of_last", "batch"),
+}
+"""What is of a single batch, or given to a metric by a `compute_loss`."""
 
 
 @pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored"])
@@ -104,6 +146,10 @@ def test_losses_and_metrics_are_those_that_keras_shows_on_one_device(folder: Pat
         "--no-shuffle", *(("--logical-cpus=2",) * (strategy == "Mirrored")),
     ]  # fmt: skip
     job = ran(folder, strategy=strategy, arguments=arguments, files={"mine.py": MODELS}, exports=False)
+    expected = {name: value for name, value in expected.items() if name not in NOT_SHOWN.get(model, ())}
+    assert not {*job.result} & {*NOT_SHOWN.get(model, ())}
+    line = "MeasuresAll.compute_metrics returns batch, of_last of single batches, which is not shown; update a metric"
+    assert (line in job["worker-0"].log) == (model == "measures_all")
     found = {name: job.result.get(name, math.nan) for name in expected}
     assert found == pytest.approx(expected, rel=1e-4)
 

@@ -256,6 +256,8 @@ class ModelFactory:
         if batch is not None and (names := objective.not_shown()):
             line = "cannot be shown, because the model updates it when it is called; compile the model with metrics"
             log.log(self.log_level, f"{self._name}: {', '.join(names)} {line}")
+        if batch is not None and objective.own_metrics and (line := objective.own_metrics.not_shown):
+            log.log(self.log_level, line)
         own = objective.test_step
         if own and own.not_shown and (batch is not None or not self._reported):
             log.log(

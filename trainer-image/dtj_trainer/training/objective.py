@@ -34,11 +34,8 @@ from dtj_trainer.process.user_function import guarded
 from dtj_trainer.training.global_batch_loss import GlobalBatchLoss, over_replicas
 from dtj_trainer.training.layers import added_times
 from dtj_trainer.training.loss_division import EXAMPLES, ChangesModel, Parts, division, part_of
-from dtj_trainer.training.metric_values import (
-    Join,
-    MetricSums,
-    numbers,
-)
+from dtj_trainer.training.metric_values import Join, MetricSums, numbers
+from dtj_trainer.training.own_metrics import OwnMetrics
 from dtj_trainer.training.test_step import OwnTestStep
 
 Tensor = Any
@@ -99,7 +96,9 @@ class CompiledObjective:
         """How the losses that layers add divide, in their order."""
         self._outputs = self._output_names()
         self._default = default if default is not None and not self._compiled_metrics() else None
-        self._variables = [variable for metric in self._metrics() for variable in metric.variables]
+        self.own_metrics: OwnMetrics | None = None
+        """The model's own, where it has a `compute_metrics`."""
+        self._variables: list[Any] = []
         self._metric_sums = guarded(name, "computing its metrics", lambda: self._sums_of_metrics(sample))
         self._of_all = [False] * len(self._variables)
         """Which of them need the examples of all replicas."""
@@ -226,10 +225,11 @@ class CompiledObjective:
         examples = float(sums[1]) or math.nan
         found = {"loss": float(sums[0]) / examples}
         found |= {name: float(value) / examples for name, value in zip(self._outputs, sums[2:], strict=False)}
+        found = self._results(self._metric_sums.values(sums[self._at :]), found) | found
         if self._default:
             total, number = sums[self._at - 2 : self._at]
             found[self._default.name] = float(total) / (float(number) or math.nan)
-        return self._results(self._metric_sums.values(sums[self._at :])) | found
+        return found
 
     def _replace_losses(self, inputs: Any) -> None:
         def exact(loss: Any) -> Any:
@@ -295,8 +295,8 @@ class CompiledObjective:
         at = 0
         for metric in self._metrics():
             if any(self._of_all[at : at + len(metric.variables)]):
-                own = keras3.overrides(self._model, "compute_metrics")
-                gathers(f"metric {metric.name}", (labels, outputs, weights, inputs if own else None))
+                needed = inputs if self.own_metrics else None
+                gathers(f"metric {metric.name}", (labels, outputs, weights, needed))
             at += len(metric.variables)
         if names and is_static(self._strategy) and batch % self._replicas:
             raise UsageError(
@@ -400,7 +400,7 @@ class CompiledObjective:
             self._of_all[at:end] = [of_all] * (end - at)
             at = end
         agreed = of_each_replica(self._strategy, zlib.crc32(bytes(self._of_all)))
-        if len(set(agreed)) > 1 or (any(self._of_all) and keras3.overrides(self._model, "compute_metrics")):
+        if len(set(agreed)) > 1 or (any(self._of_all) and self.own_metrics):
             self._of_all = [True] * len(self._of_all)
 
     def _output_names(self) -> list[str]:
@@ -414,13 +414,9 @@ class CompiledObjective:
         return bool(compiled is not None and compiled.metrics) or keras3.overrides(self._model, "compute_metrics")
 
     def _metrics(self) -> list[Any]:
-        if not self._compiled_metrics():
-            return []
-        if keras3.overrides(self._model, "compute_metrics"):
-            # What is compiled is updated by the `compute_metrics` of Keras' that the user's calls.
-            of_keras = {*map(id, keras3.updated_by_keras(self._model))} - {id(keras3.metrics_of(self._model))}
-            return [metric for metric in self._model.metrics if id(metric) not in of_keras]
-        return list(keras3.metrics_of(self._model).metrics)
+        if self.own_metrics:
+            return self.own_metrics.metrics
+        return list(keras3.metrics_of(self._model).metrics) if self._compiled_metrics() else []
 
     def not_shown(self) -> list[str]:
         """The names of metrics that layers update when they are called, which nobody adds up."""
@@ -430,20 +426,23 @@ class CompiledObjective:
 
     def _sums_of_metrics(self, sample: Any) -> MetricSums:
         inputs, labels, weights = unpack_x_y_sample_weight(sample)
-        outputs = self._evaluated(inputs) if self._variables else None
+        given = self._evaluated(inputs), labels, weights, inputs
+        if keras3.overrides(self._model, "compute_metrics"):
+            self.own_metrics = OwnMetrics(self._name, self._model, given)
 
         def after(before: Sequence[Tensor], part: slice) -> list[Tensor]:
-            return self._gained(*part_of((outputs, labels, weights, inputs), part), before=before)
+            return self._gained(*part_of(given, part), before=before)
 
-        owners = [metric for metric in self._metrics() for _ in metric.variables]
-        return MetricSums(self._name, list(zip(owners, self._variables, strict=True)), after)
+        owned = [(metric, variable) for metric in self._metrics() for variable in metric.variables]
+        self._variables = [variable for _, variable in owned]
+        return MetricSums(self._name, owned, after)
 
     def _gained_over_replicas(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> list[Tensor]:
         """What this replica adds to each variable of the metrics in a step."""
         whole = self._here.whole
         if whole is None or not any(self._of_all):
             return self._gained(outputs, labels, weights, inputs)
-        needed = inputs if keras3.overrides(self._model, "compute_metrics") else None
+        needed = inputs if self.own_metrics else None
         every = self._gained(*whole.gathered((outputs, labels, weights, needed)))
         joins = self._metric_sums.joins
         every = [once(one) if join is Join.SUM else one for join, one in zip(joins, every, strict=True)]
@@ -468,25 +467,23 @@ class CompiledObjective:
         """
         if not self._variables:
             return []
-        model = self._model
         before = self._metric_sums.start if before is None else before
         with keras.StatelessScope(state_mapping=list(zip(self._variables, before, strict=True))) as scope:
-            if keras3.overrides(model, "compute_metrics"):
-                type(model).compute_metrics(model, inputs, labels, outputs, sample_weight=weights)
+            if self.own_metrics:
+                self.own_metrics.update(outputs, labels, weights, inputs)
             else:
-                keras3.metrics_of(model).update_state(labels, outputs, weights)
+                keras3.metrics_of(self._model).update_state(labels, outputs, weights)
             return [scope.get_current_value(variable) for variable in self._variables]
 
-    def _results(self, values: list[Tensor]) -> dict[str, float]:
-        if not values:
+    def _results(self, values: list[Tensor], losses: Mapping[str, float]) -> dict[str, float]:
+        state = list(zip(self._variables, values, strict=True))
+        if self.own_metrics:
+            return self.own_metrics.results(state, losses)
+        if not state:
             return {}
-        with keras.StatelessScope(state_mapping=list(zip(self._variables, values, strict=True))):
-            if keras3.overrides(self._model, "compute_metrics"):
-                results = {metric.name: metric.result() for metric in self._metrics()}
-            else:
-                results = keras3.metrics_of(self._model).result()
+        with keras.StatelessScope(state_mapping=state):
             # In here: a metric may return a variable of its own.
-            return numbers(results)
+            return numbers(keras3.metrics_of(self._model).result())
 
 
 _WAS = {

@@ -104,10 +104,6 @@ class OwnTestStep:
 
     def _finally(self, values: Sequence[Tensor], examples: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """What it returns and what Keras shows of it, if the variables of the metrics have these values at the end."""
-
-        def leaving(_metric: Any, _update: Callable[..., Any], *_values: Any, **_options: Any) -> None:
-            return None
-
         with updating(self._metrics, leaving), self._with_values(self._given(values)):
             returned = self._step(examples)
             result = self._model.get_metrics_result()
@@ -119,16 +115,25 @@ class OwnTestStep:
         ones = self._metric_sums.values(np.ones(self.size))
         first = tf.nest.map_structure(lambda part: part[:1], self._sample)
         (one, _), (other, _) = (self._finally(ones, examples) for examples in (self._sample, first))
-        return [name for name in one if name not in other or not np.array_equal(one[name], other[name], equal_nan=True)]
+        return of_one_batch(one, other)
 
     def _given(self, values: Sequence[Tensor]) -> dict[int, tuple[Any, Tensor]]:
         return {id(one): (one, value) for one, value in zip(self._variables, values, strict=True)}
+
+
+def of_one_batch(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The names of what depends on the batch: of results for two batches while metrics are the same."""
+    return [name for name in one if name not in other or not np.array_equal(one[name], other[name], equal_nan=True)]
 
 
 def metrics_of(model: Any) -> list[Any]:
     """All that a model of either Keras has, whether its own property `metrics` gives them or not."""
     metrics = [*model.metrics, *two_kerases.keras_of(model).Model.metrics.fget(model)]
     return list({id(metric): metric for metric in metrics}.values())
+
+
+def leaving(_metric: Any, _update: Callable[..., Any], *_values: Any, **_options: Any) -> None:
+    """Updates no metric: one of the functions for `updating`."""
 
 
 @contextmanager
