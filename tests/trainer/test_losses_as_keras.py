@@ -107,6 +107,14 @@ MODELS = """
         x, price, _ = layers()
         return compiled(Measures(x, price).make(), metrics=[keras.metrics.MeanSquaredError(name="square")])
 
+    def crossentropy():
+        x, _, kind = layers()
+        return compiled(keras.Model(x, kind), "crossentropy", metrics=["accuracy"])
+
+    def misspelled():
+        x, price, _ = layers()
+        return compiled(keras.Model(x, price), "sqare")
+
     def data(labels):
         whole = tf.data.Dataset.from_tensor_slices((INPUTS, labels))
         return {"training": whole.take(96), "held_out": whole.skip(96)}
@@ -119,6 +127,9 @@ MODELS = """
 
     def priced():
         return data(PRICES)
+
+    def kinds():
+        return data(KINDS)
 """
 CASES = {
     "of_dict": "both",
@@ -129,6 +140,7 @@ CASES = {
     "measures": "priced",
     "measures_more": "priced",
     "measures_all": "priced",
+    "crossentropy": "kinds",
 }
 """Models, and their data."""
 NOT_SHOWN = {
@@ -162,3 +174,32 @@ def by_keras(model: str, data: str) -> dict[str, float]:
     made.fit(parts["training"].batch(BATCH), epochs=EPOCHS, shuffle=False, verbose=0)
     found: dict[str, float] = made.evaluate(parts["held_out"].batch(BATCH), verbose=0, return_dict=True)
     return found
+
+
+def test_a_compiled_loss_that_keras_does_not_know_is_one_line(folder: Path) -> None:
+    arguments = ["--model=mine:misspelled", "--data=mine:priced"]
+    job = ran(folder, code=2, arguments=arguments, files={"mine.py": MODELS}, exports=False)
+    assert job["worker-0"].last_words == (
+        "--model=mine:misspelled: the model is compiled with loss sqare: Keras has no such loss; give one of "
+        "keras.losses, such as huber"
+    )
+
+
+@pytest.mark.parametrize("strategy", ["OneDevice", "Pipeline"])
+@pytest.mark.parametrize("loss", ["ce", "crossentropy"])
+def test_a_crossentropy_of_the_command_line_is_the_one_of_the_shapes(loss: str, strategy: str) -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.config.entry_points import Name
+    from dtj_trainer.data.own_dataset import OwnData
+    from dtj_trainer.training.model import ModelFactory
+
+    space: dict[str, Any] = {"__name__": "mine"}
+    exec(textwrap.dedent(MODELS), space)
+    name = Name(flag="--data", module="mine", function="kinds")
+    data = OwnData(name, space["kinds"], shuffle=False)
+    factory = ModelFactory("--model", space["crossentropy"], data, loss=loss, strategy=strategy)
+    found = factory.compute_metrics(tf.constant([[0.1, 0.7, 0.2]]), tf.constant([1]))
+    assert {one: float(value[0]) for one, value in found.items()} == pytest.approx(
+        {"loss": -math.log(0.7), "accuracy": 1}
+    )

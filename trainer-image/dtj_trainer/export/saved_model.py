@@ -65,6 +65,22 @@ def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> An
     )
 
 
+def named_outputs(outputs: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What an exported model answers: `outputs`, or each of several outputs by its name.
+
+    Args:
+        names: of the outputs, as Keras has them, which calls the outputs of one layer alike.
+    """
+    if isinstance(outputs, Mapping) and all(map(tf.is_tensor, outputs.values())):
+        return dict(outputs)
+    flat = tf.nest.flatten(outputs)
+    if len(flat) == 1:
+        return {"outputs": flat[0]}
+    if not len(names) == len({*names}) == len(flat):
+        names = [f"output_{place}" for place in range(len(flat))]
+    return dict(zip(names, flat, strict=True))
+
+
 def _input_names(spec: Any) -> Sequence[str]:
     """What a signature calls the inputs, as TensorFlow flattens them: `inputs`, or each of several by its name.
 

@@ -30,7 +30,7 @@ from dtj_trainer.data.source import Source, diagnosing_data_errors
 from dtj_trainer.data.task_inputs import check_inputs, check_labels
 from dtj_trainer.distribution.gathering import is_static
 from dtj_trainer.errors import UsageError
-from dtj_trainer.export.saved_model import Serving
+from dtj_trainer.export.saved_model import Serving, named_outputs
 from dtj_trainer.process.user_function import guarded, load
 from dtj_trainer.tasks import shipped
 from dtj_trainer.training.global_batch_loss import by_example
@@ -124,7 +124,8 @@ def _data(config: Config) -> Source:
 def _predicts_numbers(config: Config) -> bool:
     """Whether labels are numbers; a loss of Keras' that compares classes has it in its name."""
     if config.user_code.model:
-        return "crossentropy" not in (config.user_code.loss or "").replace("_", "").lower()
+        loss = (config.user_code.loss or "").replace("_", "").lower()
+        return "crossentropy" not in loss and loss != "ce"
     return TASKS[config.task].predicts_numbers
 
 
@@ -195,7 +196,7 @@ class ModelFactory:
         if isinstance(model, keras.Model):
             inputs = next(iter(data.validation(batch=2)))[0]
             guarded(name, "calling the model", lambda: self._look_at_layers(model, inputs))
-        self._loss = _Loss(name, model, loss, has_another=self._has_another_loss)
+        self._loss = _Loss(name, model, data, loss, has_another=self._has_another_loss)
         self.metrics = ("loss", *([self._loss.default.name] if self._loss.default else []))
         """What `compute_metrics` gives, in the order of the output."""
         self.serving = serving or Serving(answer=self._answer)
@@ -385,8 +386,9 @@ def _build(model: Any, spec: Any) -> None:
 class _Loss:
     """The loss of a model by example, and which metric is shown next to it."""
 
-    def __init__(self, name: Name | str, model: Any, asked: str | None, *, has_another: bool) -> None:
+    def __init__(self, name: Name | str, model: Any, data: Source, asked: str | None, *, has_another: bool) -> None:
         """Args:
+        data: what the model learns from.
         has_another: whether a model that is compiled without a loss has one by `add_loss` or its own `compute_loss`.
         """
         self._name = name
@@ -395,7 +397,12 @@ class _Loss:
         if self.given is None and not has_another:
             how = "compiled without a loss" if getattr(model, "compiled", False) else "not compiled"
             raise UsageError(f"{name}: the model is {how}; compile it with a loss, or give --loss")
-        loss = two_kerases.keras_of(model).losses.get(self.given) if isinstance(self.given, str) else self.given
+        loss = self.given
+        if isinstance(loss, str):
+            loss = _by_name(loss, model, data)
+            if loss is None:
+                where = f"--loss={asked}: " if asked else f"{name}: the model is compiled with loss {self.given}: "
+                raise UsageError(f"{where}Keras has no such loss; give one of keras.losses, such as huber")
         # A Loss of Keras' reduces what its `call` gives by example. Several losses are not for `each`.
         self._function: Callable[..., Any] | None = None
         if loss is not None and callable(loss):
@@ -448,19 +455,26 @@ def _reduces_by_itself(model: Any, loss: Any) -> bool:
 
 
 def _named(name: str, model: Any) -> Any:
-    """The loss of --loss, of the model's Keras; of classes, the last layer says whether it gives logits.
+    """The loss of --loss: a name, or a loss of classes, of which the last layer says whether it gives logits."""
+    if name not in _CLASSES:
+        return name
+    kind = "".join(word.title() for word in name.split("_"))
+    return getattr(two_kerases.keras_of(model).losses, kind)(from_logits=_last_activation(model) not in _ACTIVATIONS)
 
-    Raises:
-        UsageError: there is no such loss.
-    """
-    losses = two_kerases.keras_of(model).losses
-    if name in _CLASSES:
-        kind = "".join(word.title() for word in name.split("_"))
-        return getattr(losses, kind)(from_logits=_last_activation(model) not in _ACTIVATIONS)
+
+def _by_name(name: str, model: Any, data: Source) -> Any:
+    """The loss that the model's Keras has for a name; None if it has none."""
+    library = two_kerases.keras_of(model)
+    if library is keras and name.lower() in ("crossentropy", "ce"):
+        # One of three, by the shapes of labels and outputs.
+        inputs, labels, *_ = next(iter(data.validation(batch=2)))
+        outputs = model(inputs, **keras3.call_arguments(model, training=False))
+        first = [tf.nest.flatten(each)[0] for each in (labels, outputs)]
+        return keras3.loss_of(name, *first, rewrite=lambda function: function)
     try:
-        return losses.get(name)
+        return library.losses.get(name)
     except ValueError:
-        raise UsageError(f"--loss={name}: Keras has no such loss; give one of keras.losses, such as huber") from None
+        return None
 
 
 def _like(labels: Tensor, outputs: Tensor) -> Tensor:
@@ -481,19 +495,3 @@ def _last_activation(model: Any) -> str:
     if type(layer).__name__ == "Softmax":
         return "softmax"
     return getattr(getattr(layer, "activation", None), "__name__", "")
-
-
-def named_outputs(outputs: Any, names: Sequence[str]) -> dict[str, Any]:
-    """What an exported model answers: `outputs`, or each of several outputs by its name.
-
-    Args:
-        names: of the outputs, as Keras has them, which calls the outputs of one layer alike.
-    """
-    if isinstance(outputs, Mapping) and all(map(tf.is_tensor, outputs.values())):
-        return dict(outputs)
-    flat = tf.nest.flatten(outputs)
-    if len(flat) == 1:
-        return {"outputs": flat[0]}
-    if not len(names) == len({*names}) == len(flat):
-        names = [f"output_{place}" for place in range(len(flat))]
-    return dict(zip(names, flat, strict=True))
