@@ -31,7 +31,7 @@ one device: the same initial weights, the same order of the examples, the same g
 - **ends with 1** means that the loss, or the state of the optimizer, is no longer finite; one line names the step.
 - **An empty cell** means not tested.
 
-In the trainer's own loop, a loss is tried on some held-out examples and on parts of them. With several replicas, one
+In the trainer's own loop, a loss is tried on some examples and on parts of them. With several replicas, one
 that divides is computed by each of its own examples. One that does not, such as `dice_of_the_batch`, and a metric that
 does not add up over parts, are computed by each replica of the labels and outputs of all. On one device, nothing is
 divided.
