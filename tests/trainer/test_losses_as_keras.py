@@ -107,6 +107,12 @@ MODELS = """
         x, price, _ = layers()
         return compiled(Measures(x, price).make(), metrics=[keras.metrics.MeanSquaredError(name="square")])
 
+    def distiller():
+        x, _, kind = layers()
+        teacher, student = keras.Model(x, kind), keras.models.clone_model(keras.Model(x, kind))
+        losses = keras.distillation.LogitsDistillation(temperature=3.0)
+        return compiled(keras.distillation.Distiller(teacher, student, losses), "sparse_categorical_crossentropy")
+
     def crossentropy():
         x, _, kind = layers()
         return compiled(keras.Model(x, kind), "crossentropy", metrics=["accuracy"])
@@ -140,10 +146,13 @@ CASES = {
     "measures": "priced",
     "measures_more": "priced",
     "measures_all": "priced",
+    "distiller": "kinds",
+    "distiller --loss=sparse_categorical_crossentropy": "kinds",
     "crossentropy": "kinds",
 }
-"""Models, and their data."""
+"""Models, with other arguments, and their data."""
 NOT_SHOWN = {
+    "distiller": ("distillation_loss", "student_loss", "total_loss"),
     "measures_all": ("last", "of_last", "batch"),
 }
 """What is of a single batch, or given to a metric by a `compute_loss`."""
@@ -152,9 +161,11 @@ NOT_SHOWN = {
 @pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored"])
 @pytest.mark.parametrize("model", CASES)
 def test_losses_and_metrics_are_those_that_keras_shows_on_one_device(folder: Path, model: str, strategy: str) -> None:
-    expected = by_keras(model, CASES[model])
+    data = CASES[model]
+    model, *more = model.split()
+    expected = by_keras(model, data)
     arguments = [
-        f"--model=mine:{model}", f"--data=mine:{CASES[model]}", f"--batch-size={BATCH}", f"--epochs={EPOCHS}",
+        f"--model=mine:{model}", f"--data=mine:{data}", *more, f"--batch-size={BATCH}", f"--epochs={EPOCHS}",
         "--no-shuffle", *(("--logical-cpus=2",) * (strategy == "Mirrored")),
     ]  # fmt: skip
     job = ran(folder, strategy=strategy, arguments=arguments, files={"mine.py": MODELS}, exports=False)

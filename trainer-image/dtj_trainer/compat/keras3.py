@@ -152,10 +152,9 @@ def _check_mask(*, with_tf_keras: bool) -> None:
 
 
 def overrides(model: Any, method: str) -> bool:
-    """Whether a method of the model is the user's own."""
-    found = getattr(type(model), method, None)
-    module: str = getattr(found, "__module__", "")
-    return not module.startswith(("keras.", "tf_keras."))
+    """Whether a method of the model is another one than a plain Model's of its Keras: as a rule, the user's own."""
+    modules = (sys.modules.get("tf_keras"), keras)
+    return all(getattr(type(model), method, None) is not getattr(one.Model, method, None) for one in modules if one)
 
 
 def separate_losses(layer: Any, losses: Any, ids: Any) -> None:
