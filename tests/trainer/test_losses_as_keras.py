@@ -39,6 +39,11 @@ MODELS = """
         x, price, kind = layers()
         return compiled(keras.Model(x, [price, kind]), {"kind": "sparse_categorical_crossentropy", "price": "mse"})
 
+    def of_one():
+        # Of which the trainer shows no metric, since it shows none of one output of several.
+        x, price, kind = layers()
+        return compiled(keras.Model(x, [kind, price]), "mse")
+
     def absolute(y, p):
         return tf.abs(tf.reshape(tf.cast(y, p.dtype), [-1, 1]) - p)
 
@@ -131,6 +136,9 @@ MODELS = """
     def listed():
         return data((PRICES, KINDS))
 
+    def twice():
+        return data({"price": PRICES, "kind": PRICES})
+
     def priced():
         return data(PRICES)
 
@@ -141,6 +149,7 @@ CASES = {
     "of_dict": "both",
     "of_names": "listed",
     "of_call": "both",
+    "of_one": "twice",
     "not_called": "both",
     "not_called_by_one": "priced",
     "measures": "priced",
@@ -152,10 +161,11 @@ CASES = {
 }
 """Models, with other arguments, and their data."""
 NOT_SHOWN = {
+    "of_one": ("mean_absolute_error",),
     "distiller": ("distillation_loss", "student_loss", "total_loss"),
     "measures_all": ("last", "of_last", "batch"),
 }
-"""What is of a single batch, or given to a metric by a `compute_loss`."""
+"""What is of a single batch, of one output of several, or given to a metric by a `compute_loss`."""
 
 
 @pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored"])

@@ -64,7 +64,7 @@ class CompiledObjective:
             model: of Keras 3, built and compiled; its losses are replaced.
             data: that it learns from.
             batch: global batch size; None: whatever each batch has, on one replica; only to evaluate.
-            default: `DefaultMetric`, where the model was compiled without metrics.
+            default: `DefaultMetric`, where a model of one output was compiled without metrics.
             added: how each of the model's `losses` divides, where several replicas share it.
 
         Raises:
@@ -95,7 +95,7 @@ class CompiledObjective:
         self._added = added
         """How the losses that layers add divide, in their order."""
         self._outputs = self._output_names()
-        self._default = default if default is not None and not self._compiled_metrics() else None
+        self._default = None if self._outputs or self._compiled_metrics() else default
         self.own_metrics: OwnMetrics | None = None
         """The model's own, where it has a `compute_metrics`."""
         self._variables: list[Any] = []
