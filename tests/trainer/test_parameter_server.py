@@ -6,12 +6,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tensorflow as tf
 from tensorflow.python.eager import executor
 
 from dtj_trainer.compat import tensorflow as compat
+from dtj_trainer.errors import UsageError
+from dtj_trainer.training import parameter_server
 from support.waiting import eventually
 from trainer import endings
 from trainer.cluster import SOON, Job, inherited, launched_once, ran, stopped
@@ -187,3 +191,26 @@ def test_only_the_error_of_a_lost_task_is_not_printed_when_its_executor_is_forgo
     compat.forget_executors_in_silence()
     Failed()
     assert seen == [error] * printed
+
+
+def test_workers_of_several_gpus_are_refused_in_one_line() -> None:
+    run: Any = None
+    line = (
+        r"^strategy ParameterServer: each worker has 2 GPUs, and takes its steps on one; give accelerator.count 1 and "
+        r"more workers$"
+    )
+    with pytest.raises(UsageError, match=line):
+        # As TensorFlow counts the GPUs of each worker.
+        parameter_server.train(run, SimpleNamespace(num_replicas_in_sync=2))
+
+
+def test_workers_of_different_numbers_of_gpus_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def strategy(_: object) -> None:
+        raise ValueError("Mismatched number of GPUs per worker")
+
+    monkeypatch.setattr(tf.distribute, "ParameterServerStrategy", strategy)
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TFConfigClusterResolver", lambda: None)
+    monkeypatch.setattr(compat, "forget_coordinator_after", lambda _: None)
+    line = r"^strategy ParameterServer: the workers have different numbers of GPUs; give each accelerator.count 1$"
+    with pytest.raises(UsageError, match=line):
+        parameter_server.make_parameter_server_strategy()

@@ -23,6 +23,7 @@ from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Task
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.stall_watch import building, find_silent, step_watch
 from dtj_trainer.distribution.strategies import peer_loss
+from dtj_trainer.errors import UsageError
 from dtj_trainer.training import optimizers, weight_average, weight_update
 from dtj_trainer.training.actions import load_actions
 from dtj_trainer.training.controller import Controller, StepResult
@@ -49,20 +50,38 @@ fails again and again would fill them with copies. A coordinator that was frozen
 
 
 def make_parameter_server_strategy() -> Any:
-    """Connects to the servers of TF_CONFIG, new ones or those of a coordinator before; waits for all of them."""
+    """Connects to the servers of TF_CONFIG, new ones or those of a coordinator before; waits for all of them.
+
+    Raises:
+        UsageError: the workers have different numbers of GPUs.
+    """
     # It is read when the context connects, which happens in the last line.
     compat.forget_coordinator_after(FORGOTTEN_AFTER_SECONDS)
-    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    try:
+        return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    except ValueError as error:
+        if "number of GPUs per worker" not in str(error):
+            raise
+        raise UsageError(
+            "strategy ParameterServer: the workers have different numbers of GPUs; give each accelerator.count 1"
+        ) from None
 
 
 def train(run: Run, strategy: Any) -> None:
     """Coordinates the training from the newest checkpoint, or from the start, to the last step.
 
     Raises:
+        UsageError: a worker has several GPUs.
         Preempted: asked to stop; the state is saved.
         PeerLost: a parameter server is gone: by exit code 75 `dtj_launch.restart_in_place` starts the coordinator
             again, and the operator starts all tasks (docs/adr/0009). The loss of a worker is made good by the others.
     """
+    # TensorFlow makes each GPU of a worker a replica, and what replicas set in turn has to say how it adds up.
+    if strategy.num_replicas_in_sync > 1:
+        raise UsageError(
+            f"strategy ParameterServer: each worker has {strategy.num_replicas_in_sync} GPUs, and takes its steps on "
+            "one; give accelerator.count 1 and more workers"
+        )
     config = run.config
     with peer_loss(config):
         with building(config):
