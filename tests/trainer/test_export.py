@@ -223,7 +223,7 @@ def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(
     raw = Arrays(LOAD[dataset]())
     fitted = FIT[task](raw, keras)
     model, data = fitted.build(), fitted.data
-    path = save(model, fitted.serving, data.input_spec, tmp_path, job="any")
+    path = save(model, fitted.serving, data.input_spec, tmp_path, job="any", name="--model")
     serve = signature(path)
     sent, _ = next(iter(raw.validation(batch=3)))
     prepared, _ = next(iter(data.validation(batch=3)))
@@ -276,7 +276,9 @@ def test_whole_numbers_that_a_model_is_trained_on_are_served_as_such(tmp_path: P
     serving, given = Serving(answer=lambda outputs: {"score": outputs}), tf.TensorSpec((None, 4), tf.int64)
     layers = keras.layers
     model = keras.Sequential([layers.Input((4,), dtype="int64"), layers.Embedding(9, 2), layers.Flatten()])
-    spec = signature(save(model, serving, given, tmp_path, job="tokens")).structured_input_signature[1]["inputs"]
+    spec = signature(save(model, serving, given, tmp_path, job="tokens", name="--model")).structured_input_signature[1][
+        "inputs"
+    ]
     assert (spec.dtype, spec.shape.as_list()) == (tf.int64, [None, 4])
 
 
@@ -290,7 +292,9 @@ def test_ragged_inputs_are_served_one_example_at_a_time_so_that_no_padding_count
     means = keras.layers.Lambda(lambda rows: tf.reduce_mean(rows, axis=1, keepdims=True), output_shape=(1,))
     model = keras.Model(inputs, means(inputs))
     spec = tf.RaggedTensorSpec((None, None), tf.float32)
-    path = save(model, Serving(answer=lambda outputs: {"outputs": outputs}), spec, tmp_path, job="served")
+    path = save(
+        model, Serving(answer=lambda outputs: {"outputs": outputs}), spec, tmp_path, job="served", name="--model"
+    )
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     assert served(inputs=tf.constant([[1.0, 2.0, 6.0]]))["outputs"].numpy().tolist() == [[3.0]]
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[2,3\] is not compatible with expected shape \[1,\?\]"):
@@ -316,7 +320,9 @@ def test_a_tflite_model_takes_each_of_several_inputs_by_its_name(tmp_path: Path,
         )
     else:
         model, spec = keras.Model([wide, narrow], outputs), specs
-    path = save(model, Serving(answer=lambda outputs: {"outputs": outputs}), spec, tmp_path, job="several")
+    path = save(
+        model, Serving(answer=lambda outputs: {"outputs": outputs}), spec, tmp_path, job="several", name="--model"
+    )
     assert tflite.convert(path, tmp_path / "model.tflite") is None
     given = dict(zip(names, (np.ones((4, 3), np.float32), np.full((4, 2), 2, np.float32)), strict=True))
     lite = tf.lite.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner("serving_default")
@@ -344,7 +350,7 @@ def test_inputs_that_no_argument_can_be_called_are_served_by_names_that_can(tmp_
             first = {name: inputs["pair"][0] if name == "pair" else inputs[name] for name in names}
             return {f"of {number}": first[name] for number, name in enumerate(names)}
 
-    path = save(Named(), Serving(answer=lambda outputs: outputs), spec, tmp_path, job="named")
+    path = save(Named(), Serving(answer=lambda outputs: outputs), spec, tmp_path, job="named", name="--model")
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     given = {name: tf.constant([[float(number)]]) for number, name in enumerate([*names.values(), "pair_1"])}
     answer = served(**given)
@@ -379,9 +385,47 @@ def test_a_tflite_model_of_several_inputs_that_takes_one_example_names_each(tmp_
     outputs = layers.Dense(1)(layers.Concatenate()([layers.LSTM(3)(rows), number]))
     model = keras.Model({"rows": rows, "number": number}, outputs)
     spec = {"rows": tf.TensorSpec((None, 5, 2), tf.float32), "number": tf.TensorSpec((None, 1), tf.float32)}
-    path = save(model, Serving(answer=lambda outputs: {"outputs": outputs}), spec, tmp_path, job="rows")
+    path = save(model, Serving(answer=lambda outputs: {"outputs": outputs}), spec, tmp_path, job="rows", name="--model")
     note = tflite.convert(path, tmp_path / "model.tflite")
     assert note == "takes one example at a time, number float32 [1, 1], rows float32 [1, 5, 2]"
+
+
+HELD = """
+import keras
+import tensorflow as tf
+
+TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.range(17), tf.range(17)), -1)
+INNER = keras.Sequential([keras.Input((64,)), keras.layers.Dense(4)])
+
+def made(function):
+    first = [keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Lambda(function)]
+    return keras.Sequential([*first, keras.layers.Dense(10, "softmax")])
+
+def table():
+    return made(lambda inputs: tf.cast(TABLE.lookup(tf.cast(inputs, tf.int32)), tf.float32))
+
+def closure():
+    return made(lambda inputs: INNER(inputs))
+"""
+
+
+@pytest.mark.parametrize(
+    ("build", "what"), [("table", "the StaticHashTable"), ("closure", "the variable sequential/dense/kernel")]
+)
+def test_a_model_that_a_saved_model_cannot_hold_is_one_line_and_the_result_is_safe(
+    folder: Path, build: str, what: str
+) -> None:
+    arguments, environ = [*EPOCH, *ROWS, f"--model=held:{build}"], {"PYTHONPATH": f"{folder}:{PATH}"}
+    job = ran(folder, code=2, arguments=arguments, files={"held.py": HELD}, environ=environ)
+    worker = job["worker-0"]
+    assert worker.last_words == (
+        f"--model=held:{build}: a layer uses {what}, which is no attribute of it, and a "
+        "SavedModel leaves such out; set it as an attribute of the layer (self.table = table), or give no --export-dir"
+    )
+    assert "Traceback" not in worker.log
+    assert job.result["accuracy"] >= 0
+    assert "export" not in job.result
+    assert not [*(folder / "export").iterdir()]
 
 
 @pytest.mark.parametrize("place", ["saved_model.save", "rename"])
@@ -405,7 +449,7 @@ def test_a_model_that_finds_no_room_is_one_line_and_no_version(
     with pytest.raises(
         NotSaved, match=r"^export directory \S+: the model cannot be written \(No space left on device\); "
     ):
-        save(model, serving, tf.TensorSpec((None, 2), tf.float32), tmp_path, job="served")
+        save(model, serving, tf.TensorSpec((None, 2), tf.float32), tmp_path, job="served", name="--model")
     assert not [*tmp_path.iterdir()]
 
 
@@ -430,7 +474,7 @@ def test_a_converted_model_that_answers_otherwise_is_refused(tmp_path: Path, mon
 
     serving, given = Serving(answer=lambda outputs: {"score": outputs}), tf.TensorSpec((None, 2), tf.float32)
     model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-    path = save(model, serving, given, tmp_path, job="numbers")
+    path = save(model, serving, given, tmp_path, job="numbers", name="--model")
     whole = tf.lite.TFLiteConverter.from_saved_model  # which loses the weights, as the module under test says
     monkeypatch.setattr(
         tf.lite.TFLiteConverter,

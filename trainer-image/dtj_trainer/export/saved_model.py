@@ -13,7 +13,8 @@ import tensorflow as tf
 from dtj_trainer import random_layers
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
-from dtj_trainer.errors import NotSaved, storage_reason
+from dtj_trainer.config.entry_points import Name
+from dtj_trainer.errors import NotSaved, UsageError, storage_reason
 from dtj_trainer.export.versions import new_draft, publish
 
 INPUT = "inputs"
@@ -121,7 +122,7 @@ def _as_trained(tensor: Any, spec: Any) -> Any:
     return tensor
 
 
-def save(model: Any, serving: Serving, spec: Any, directory: Path, *, job: str) -> Path:
+def save(model: Any, serving: Serving, spec: Any, directory: Path, *, job: str, name: Name | str) -> Path:
     """Writes `directory/<version>` whole or not at all, and returns it; the version is one above the highest.
 
     Its signature `serving_default` takes `inputs`, or each of several inputs by its name: a batch of what the model is
@@ -130,9 +131,11 @@ def save(model: Any, serving: Serving, spec: Any, directory: Path, *, job: str) 
 
     Args:
         spec: of a batch that the model is trained on.
+        name: the option that says which model it is, for messages.
 
     Raises:
         NotSaved: the directory does not take it.
+        UsageError: a SavedModel cannot hold the model.
     """
     forward, serves = rewritten(model), keras3.call_arguments(model, training=False)
 
@@ -152,8 +155,21 @@ def save(model: Any, serving: Serving, spec: Any, directory: Path, *, job: str) 
                 (draft / EXTRAS).mkdir(exist_ok=True)
                 (draft / EXTRAS / name).write_bytes(content)
             return publish(draft, directory)
+    except AssertionError as error:
+        if "'untracked' resource" not in str(error):
+            raise
+        raise UsageError(
+            f"{name}: a layer uses {_untracked(str(error))}, which is no attribute of it, and a SavedModel leaves such "
+            "out; set it as an attribute of the layer (self.table = table), or give no --export-dir"
+        ) from None
     except (tf.errors.OpError, OSError) as error:
         raise NotSaved(
             f"export directory {directory}: the model cannot be written ({storage_reason(error)}); make room there; "
             "a job that is started again exports it, from its last checkpoint"
         ) from None
+
+
+def _untracked(text: str) -> str:
+    """What TensorFlow's message says that it cannot save."""
+    found = re.search(r"referencing this tensor = <(?:tf\.Variable '([^':]+)|[\w.]*?(\w+) object )", text)
+    return "a resource" if found is None else f"the variable {found[1]}" if found[1] else f"the {found[2]}"

@@ -7,6 +7,7 @@ import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dtj_trainer.object_store import export_versions
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.output_directories import write_result
+from dtj_trainer.process.user_function import guarded
 from dtj_trainer.progress_line import short_number, short_time
 from dtj_trainer.training.evaluation import Evaluation, for_result, format_metrics
 from dtj_trainer.training.model import seed_alike
@@ -49,6 +51,7 @@ def finish(
         batch: examples that a device took at once in the training; the evaluation takes no more.
 
     Raises:
+        UsageError: a SavedModel cannot hold the model. The result is there.
         ConversionFailed: the model could not be exported in each form that was asked for. SavedModel, the other forms
             and the result are there.
     """
@@ -72,10 +75,10 @@ def finish(
     }
     if run.config.log_dir:
         summaries.flush()
+    # Safe, whatever becomes of the export.
+    _keep(run, result)
     if run.config.export_dir:
         _export(run, model, run.config.export_dir, result)
-    else:
-        _keep(run, result)
     run.progress_store.update(phase=Phase.DONE, step=step)
     leave_report(run.progress_store.document())
     pace = "" if rate is None else f", {short_number(rate)} examples/s on average without compilation and checkpoints"
@@ -85,11 +88,15 @@ def finish(
 def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object]) -> None:
     """Exports the model in each form, reports it, and keeps the result; then raises what failed, if anything did."""
     run.progress_store.update(phase=Phase.EXPORTING)
-    path = saved_model.save(model, run.model.serving, run.data.input_spec, directory, job=run.config.job)
+    name = run.config.user_code.model or f"--task={run.config.task}"
+    save = partial(
+        saved_model.save, model, run.model.serving, run.data.input_spec, directory, job=run.config.job, name=name
+    )
+    path = guarded(name, "exporting the model", save)
     made, failures = [SAVED_MODEL], []
-    uploads = run.config.export_location is not None
-    # Safe, whatever becomes of the conversions. What is not in the bucket yet is no export.
-    _keep(run, result, None if uploads else measure(path, made))
+    if run.config.export_location is None:
+        # Safe, whatever becomes of the conversions. What is not in the bucket yet is no export.
+        _keep(run, result, measure(path, made))
     for name in run.config.export_formats:
         if name == SAVED_MODEL:
             continue
