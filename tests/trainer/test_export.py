@@ -465,6 +465,19 @@ def test_a_result_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [RESULT]
 
 
+def test_a_model_that_answers_no_number_is_converted_where_its_tflite_model_answers_none_either(tmp_path: Path) -> None:
+    import keras
+    import tensorflow as tf
+
+    from dtj_trainer.export import tflite
+    from dtj_trainer.export.saved_model import Serving, save
+
+    serving, given = Serving(answer=lambda outputs: {"score": outputs}), tf.TensorSpec((None, 2), tf.float32)
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Lambda(lambda inputs: tf.math.log(inputs - 0.5))])
+    path = save(model, serving, given, tmp_path, job="numbers", name="--model")
+    assert tflite.convert(path, tmp_path / "model.tflite") is None
+
+
 def test_a_converted_model_that_answers_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import keras
     import tensorflow as tf

@@ -33,7 +33,7 @@ def convert(saved_model: Path, target: Path) -> str | None:
             _write(loaded, serve, target)
             return None
         except ValueError:
-            if one is None:  # exported by an older trainer
+            if one is None:  # of another exporter
                 raise
         note = ""
     else:
@@ -83,7 +83,9 @@ def _check(content: bytes, serve: Any) -> None:
     wanted = serve(**{name: tf.constant(value) for name, value in inputs.items()})
     for name, value in wanted.items():
         # Whole numbers are often the place of a maximum, which rounding may move.
-        if value.dtype.is_floating and not np.allclose(answers[name], value, rtol=_TOLERANCE, atol=_TOLERANCE):
+        if value.dtype.is_floating and not np.allclose(
+            answers[name], value, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True
+        ):
             raise ValueError(
                 f"the converted model gives other results than the SavedModel ({name}): an error of the converter"
             )
