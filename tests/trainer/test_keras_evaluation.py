@@ -57,10 +57,10 @@ def made(kind: Any = tf_keras.Model, **compiled: Any) -> Any:
     return model
 
 
-def evaluation(build: Callable[[], Any]) -> Evaluation:
-    """Of a model that parameter servers have trained."""
+def evaluation(build: Callable[[], Any], loss: str | None = None) -> Evaluation:
+    """Of a model that parameter servers have trained, with the loss of the command line, where there is one."""
     name = Name(flag="--model", module="mine", function="model")
-    factory = ModelFactory(name, build, DATA, loss=None, strategy="ParameterServer")
+    factory = ModelFactory(name, build, DATA, loss=loss, strategy="ParameterServer")
     return Evaluation(factory, factory.build(DATA), HeldOut(DATA, "--data=mine:data"), batch=16)
 
 
@@ -89,6 +89,12 @@ def test_it_is_what_keras_shows_each_time(
         "--model=mine:model: Guided.test_step returns of_batch of single batches, which is not shown; update a metric"
     )
     assert any(record.message.startswith(line) for record in caplog.records) == (of_batch is not None)
+
+
+def test_a_loss_of_the_command_line_leaves_the_metrics_that_the_model_was_compiled_with() -> None:
+    wanted = metrics().evaluate(dataset()["held_out"].batch(16), return_dict=True, verbose=0)
+    assert wanted.keys() > {"accuracy", "overlap"}
+    assert evaluation(metrics, loss="sparse_categorical_crossentropy")() == pytest.approx(wanted)
 
 
 def test_a_test_step_without_a_metric_is_refused_before_the_training() -> None:

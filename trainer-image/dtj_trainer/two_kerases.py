@@ -67,11 +67,16 @@ def given_losses(model: Any) -> tuple[Any, Any]:
     return (None, None) if losses is None else keras3.given_losses(losses)
 
 
-def given_metrics(model: Any) -> list[Any]:
-    """The metrics that a model was compiled with, weighted ones included, as the user gave them."""
+def compiled_metrics(model: Any) -> dict[str, Any]:
+    """The arguments of `compile` that are metrics, as the user gave them; empty without any."""
     compiled = model.compiled_metrics if is_of_tf_keras(model) else keras3.metrics_of(model)
     given = [] if compiled is None else keras3.given_metrics(compiled)
-    return [one for one in tf.nest.flatten(given) if one is not None]
+    return dict(zip(("metrics", "weighted_metrics"), given, strict=False))
+
+
+def given_metrics(model: Any) -> list[Any]:
+    """The metrics that a model was compiled with, weighted ones included, as the user gave them."""
+    return [one for one in tf.nest.flatten(compiled_metrics(model)) if one is not None]
 
 
 def scales_loss(model: Any) -> bool:

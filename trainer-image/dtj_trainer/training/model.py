@@ -369,6 +369,8 @@ class ModelFactory:
         optimizer = getattr(model, "optimizer", None)
         # One of Keras 3 scales the loss already, if it is to. tf_keras has no such argument, and always scales.
         kept = {"auto_scale_loss": False} if optimizer and library is keras else {}
+        # tf_keras drops the metrics that it is not given again.
+        kept |= two_kerases.compiled_metrics(model)
         library.Model.compile(model, optimizer=optimizer or "sgd", loss=self._loss.given, **kept)
         if optimizer is None:
             model.optimizer = None
