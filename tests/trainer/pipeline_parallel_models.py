@@ -57,7 +57,8 @@ class Harness:
 
     def gradients(self, inputs: Any, labels: Any) -> list[Any]:
         """Of the trainable weights, in the model's order."""
-        gradients, states, _, _ = tf.function(self.pipeline.gradients)(inputs, labels)
+        gradients, states, metrics, _ = tf.function(self.pipeline.gradients)(inputs, labels)
+        self.loss = float(metrics[0]) / BATCH
         self.states = [value.numpy() for state in states for value in state]
         of = {
             id(v): g for s, gs in zip(self.stages, gradients, strict=True) for v, g in zip(s.trainable, gs, strict=True)
@@ -118,6 +119,27 @@ def normalisation() -> Mapping[str, float]:
     return found
 
 
+def penalised() -> Any:
+    """Layers that add penalties to the loss, on their weights and on what comes out of them."""
+    keras.utils.set_random_seed(4)
+    layers, penalty = keras.layers, keras.regularizers.L2(0.1)
+    hidden = [
+        layers.Dense(32, "relu", kernel_regularizer=penalty, activity_regularizer=penalty, name=f"hidden_{place}")
+        for place in range(3)
+    ]
+    outputs = layers.Dense(10, kernel_regularizer=penalty)
+    return keras.Sequential([layers.Input(DATA.input_spec.shape[1:]), layers.Flatten(), *hidden, outputs])
+
+
+def penalties() -> Mapping[str, float]:
+    """The loss of all stages and micro-batches, against that of the whole model and its penalties."""
+    model, (inputs, labels) = penalised(), batch()
+    harness = Harness(model, stages=3, micro_batches=4)
+    harness.gradients(inputs, labels)
+    plain = tf.reduce_mean(factory().compute_metrics(model(inputs, training=True), labels)["loss"])
+    return {"loss": harness.loss, "wanted": float(tf.add_n([plain, *model.losses])), "without": float(plain)}
+
+
 def dropped() -> Any:
     keras.utils.set_random_seed(3)
     layers = keras.layers
@@ -149,7 +171,7 @@ def computed_again() -> Mapping[str, float]:
 
 
 CASES: dict[str, Callable[[], Mapping[str, float]]] = {
-    case.__name__: case for case in (normalisation, dropout, computed_again)
+    case.__name__: case for case in (normalisation, penalties, dropout, computed_again)
 }
 
 if __name__ == "__main__":

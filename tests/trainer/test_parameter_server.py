@@ -18,7 +18,7 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.training import parameter_server
 from support.waiting import eventually
 from trainer import endings
-from trainer.cluster import SOON, Job, inherited, launched_once, ran, stopped
+from trainer.cluster import PATH, SOON, Job, inherited, launched_once, ran, stopped
 
 STRATEGY = "ParameterServer"
 ROLES = {"chief": 1, "worker": 2, "ps": 1}
@@ -111,6 +111,29 @@ def test_what_two_servers_save_is_read_by_servers_and_another_strategy(folder: P
     alone = ran(folder, arguments=["--epochs=9", "--checkpoint-every-steps=60"])
     assert re.search(r"resumed: step 1[89]\d of 203", alone["worker-0"].log)
     assert alone.result["accuracy"] >= 0.95
+
+
+PENALISED = """
+import tf_keras
+
+def build():
+    layers = tf_keras.layers
+    outputs = layers.Dense(10, kernel_regularizer=tf_keras.regularizers.L2(1000.0))
+    model = tf_keras.Sequential([layers.Input((8, 8, 1)), layers.Flatten(), outputs])
+    model.compile("sgd", tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+"""
+
+
+def test_the_loss_that_is_shown_includes_the_penalties_of_the_layers(folder: Path) -> None:
+    # So slowly that the loss of the training stays that of the evaluation at its end.
+    arguments = ["--model=penalised:build", "--dataset=digits", "--epochs=1", "--optimizer=sgd", "--learning-rate=1e-9"]
+    roles, environ = {"chief": 1, "worker": 1, "ps": 1}, {"PYTHONPATH": f"{folder}:{PATH}"}
+    files = {"penalised.py": PENALISED}
+    job = ran(folder, strategy=STRATEGY, roles=roles, arguments=arguments, files=files, environ=environ)
+    shown = float(re.findall(r"^step \d.*  loss (\d+\.\d+)", job["chief-0"].log, re.M)[-1])
+    assert job.result["loss"] > 1000
+    assert shown == pytest.approx(job.result["loss"], rel=1e-3)
 
 
 def test_servers_forget_the_variables_of_a_coordinator_that_is_gone(folder: Path) -> None:

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from trainer.cluster import DEADLINE, inherited
 
 PROGRAM = Path(__file__).with_name("pipeline_parallel_models.py")
-CASES = ("normalisation", "dropout", "computed_again")
+CASES = ("normalisation", "penalties", "dropout", "computed_again")
 
 
 def figures(case: str) -> dict[str, float]:
@@ -33,6 +35,12 @@ def test_moving_statistics_are_moved_on_once_by_each_micro_batch_in_turn() -> No
     found = dict(figures("normalisation"))
     assert found.pop("how far they moved") > 1e-3
     assert {name: value for name, value in found.items() if value > 1e-5} == {}
+
+
+def test_the_loss_that_is_shown_includes_the_penalties_of_all_stages() -> None:
+    found = figures("penalties")
+    assert found["loss"] == pytest.approx(found["wanted"], rel=1e-5)
+    assert found["wanted"] > 1.5 * found["without"]
 
 
 def test_what_is_computed_a_second_time_drops_the_same_units_and_the_next_step_others() -> None:

@@ -64,7 +64,9 @@ class _StageInStep:
     """Of the loss, where it is scaled."""
     gradients: list[Tensor] | None = None
     finite: list[Tensor] = field(default_factory=list)
-    """Of each micro-batch, whether all that came out is finite; of the last stage, also the loss."""
+    """Of each micro-batch, whether all that came out is finite, the penalty included; of the last stage, the loss."""
+    penalties: list[Tensor] = field(default_factory=list)
+    """Of each micro-batch, what the layers want added to the loss."""
 
     def take(self, tensor: Tensor, *after: Tensor) -> Tensor:
         """The tensor here, once what was computed last, and more, is there."""
@@ -75,6 +77,11 @@ class _StageInStep:
         """Whether all that this stage gave in the step is finite: what came out of it, and its gradients."""
         with tf.device(self.stage.device):
             return [tf.reduce_all(self.finite), all_finite(self.gradients or ())]
+
+    def penalty(self) -> Tensor:
+        """What the layers add to the loss of the batch."""
+        with tf.device(self.stage.device):
+            return tf.add_n(self.penalties) * self.share
 
     def add(self, gradients: Sequence[Tensor]) -> None:
         """Sums what one micro-batch gives."""
@@ -232,9 +239,18 @@ class PipelineStep:
         stages = self._stages_in_step()
         first = tf.convert_to_tensor(self._step) * count
         draws = [first + place for place in range(count)]
-        metrics = self._pass(stages, tf.split(inputs, count), tf.split(labels, count), draws)
+        loss, *others = tf.unstack(
+            tf.add_n(self._pass(stages, tf.split(inputs, count), tf.split(labels, count), draws))
+        )
+        # Each example's loss has them, as the loss of the batch does.
+        loss += tf.add_n([each.penalty() for each in stages]) * self._batch
         all_finite = tf.stack([each.finite_forward_and_backward() for each in stages])
-        return [each.gradients or [] for each in stages], [each.state for each in stages], tf.add_n(metrics), all_finite
+        return (
+            [each.gradients or [] for each in stages],
+            [each.state for each in stages],
+            tf.stack([loss, *others]),
+            all_finite,
+        )
 
     def _finite(self, gradients: Sequence[Sequence[Tensor]]) -> Tensor | None:
         """Whether the gradients of all stages are: one that overflowed has all skip the step."""
@@ -286,7 +302,8 @@ class PipelineStep:
                         stage_in_step.weights, stage_in_step.state, keep[-1].inputs, draw=draw
                     )
                     tensor, stage_in_step.state = output.outputs, output.state
-                    stage_in_step.finite.append(all_finite([tensor]))
+                    stage_in_step.penalties.append(output.penalty)
+                    stage_in_step.finite.append(all_finite([tensor, output.penalty]))
                     stage_in_step.last = [tensor]
                     stage_in_step.work.count(*stage_in_step.last)
             gradient, sums = self._last_stage(last, tensor, label, draw, inward=bool(earlier))
@@ -314,7 +331,8 @@ class PipelineStep:
                 loss = loss if stage_in_step.scale is None else loss * stage_in_step.scale
             stage_in_step.state = output.state
             sums = tf.stack([tf.reduce_sum(values) for values in metrics.values()])
-            stage_in_step.finite.append(tf.math.is_finite(sums[0]))
+            stage_in_step.penalties.append(output.penalty)
+            stage_in_step.finite.append(all_finite([sums[0], output.penalty]))
             found = tape.gradient(loss, sources, unconnected_gradients=_ZERO)
             gradient = _settle(stage_in_step, found, inward=inward)
             stage_in_step.work.count(*stage_in_step.last, sums)

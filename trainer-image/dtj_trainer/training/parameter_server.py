@@ -283,11 +283,12 @@ class _Training:
 
     def _loss(self, outputs: Any, labels: Any) -> Any:
         """The mean over a worker's batch, with the penalties of the layers; notes the metrics on the way."""
-        metrics = self._run.model.compute_metrics(outputs, labels)
-        counted = [*metrics.values(), tf.ones_like(metrics["loss"])]
+        losses, *others = self._run.model.compute_metrics(outputs, labels).values()
+        penalty = tf.add_n([tf.constant(0.0), *self.model.losses])
+        counted = [losses + penalty, *others, tf.ones_like(losses)]
         sums = tf.stack([tf.reduce_sum(values) for values in counted])
         self._sums.assign_add(tf.cast(sums, tf.float64))
-        return tf.add_n([tf.reduce_sum(metrics["loss"]) / self.batch, *self.model.losses])
+        return tf.reduce_sum(losses) / self.batch + penalty
 
     def _train_step(self, examples: tuple[tuple[Any, Any], Any]) -> None:
         (inputs, labels), worker = examples
