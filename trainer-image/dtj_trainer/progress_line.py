@@ -13,9 +13,8 @@ def progress_line(progress: Progress) -> str:
     ]
     if progress.epoch is not None:
         parts.append(f"epoch {progress.epoch}" + (f"/{progress.epochs}" if progress.epochs else ""))
-    digits = {"loss": 4}
     parts += [
-        f"{name} {value}" if isinstance(value, int) else f"{name} {value:.{digits.get(name, 3)}f}"
+        f"{name} {value}" if isinstance(value, int) else f"{name} {value:.{4 if name == 'loss' else 3}f}"
         for name, value in progress.metrics.items()
     ]
     if progress.examples_per_second is not None:

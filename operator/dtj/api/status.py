@@ -183,7 +183,7 @@ class Progress(PodWords):
         default={}, max_length=_MAX_METRICS, description="metrics holds the latest metrics by name, as text."
     )
     last_checkpoint_step: int | None = Field(
-        default=None, ge=0, le=MAX_INTEGER, description="lastCheckpointStep is the step of the newest stored checkpoint."
+        default=None, ge=0, le=MAX_INTEGER, description="lastCheckpointStep is that of the newest stored checkpoint."
     )
     last_checkpoint_time: Time = Field(
         default="",

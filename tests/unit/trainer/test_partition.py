@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import combinations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,9 +35,3 @@ def test_parts_follow_each_other_and_none_is_empty(costs: list[int], data: st.Da
 
 def test_of_several_best_cuts_the_last_is_taken() -> None:
     assert balance([5, 0, 0, 5], 2) == (0, 3)
-
-
-@pytest.mark.parametrize("parts", [0, 4])
-def test_more_parts_than_links_and_none_at_all_are_refused(parts: int) -> None:
-    with pytest.raises(ValueError, match=f"{parts} parts of 3 links"):
-        balance([1, 2, 3], parts)

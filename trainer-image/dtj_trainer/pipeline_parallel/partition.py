@@ -15,8 +15,6 @@ def balance(costs: Sequence[float], parts: int) -> tuple[int, ...]:
         The index of the first link of each part: the first is 0.
     """
     segments = len(costs)
-    if not 1 <= parts <= segments:
-        raise ValueError(f"{parts} parts of {segments} links")
     until = [0, *accumulate(costs)]
     # heaviest[i]: of the best way to cut the first i links into as many parts as there were rounds.
     heaviest = until[:]

@@ -230,9 +230,7 @@ class _Training:
         # Else AutoGraph would add its own lines to one of ours about the data.
         @as_written
         def examples() -> Any:
-            return self._strategy.distribute_datasets_from_function(
-                lambda context: _with_worker(self._share(context, first_step))
-            )
+            return self._strategy.distribute_datasets_from_function(lambda context: self._share(context, first_step))
 
         return self._coordinator.create_per_worker_dataset(examples)
 
@@ -266,16 +264,16 @@ class _Training:
     def _train_steps(self, iterator: Any, workers: Any, steps: Any) -> None:
         worker = next(workers)
         self._in_call.scatter_update(tf.IndexedSlices([True], [worker]))
-        with tf.control_dependencies([self._take(iterator, steps)]):
+        with tf.control_dependencies([self._take(iterator, worker, steps)]):
             self._step.assign_add(steps)
             self._in_call.scatter_update(tf.IndexedSlices([False], [worker]))
 
     @tf.function(reduce_retracing=True)
-    def _take(self, iterator: Any, steps: Any) -> Any:
+    def _take(self, iterator: Any, worker: Any, steps: Any) -> Any:
         """A function of its own, so that what is to come after the steps can wait for it."""
 
         def one(taken: Any) -> tuple[Any]:
-            self._strategy.run(self._train_step, args=(next(iterator),))
+            self._strategy.run(self._train_step, args=(*next(iterator), worker))
             return (taken + 1,)
 
         # Not `for`: where functions run eagerly, one within another is not rewritten.
@@ -290,8 +288,7 @@ class _Training:
         self._sums.assign_add(tf.cast(sums, tf.float64))
         return tf.reduce_sum(losses) / self.batch + penalty
 
-    def _train_step(self, examples: tuple[tuple[Any, Any], Any]) -> None:
-        (inputs, labels), worker = examples
+    def _train_step(self, inputs: Any, labels: Any, worker: Any) -> None:
         with tf.GradientTape() as tape:
             loss = self._loss(self.model(inputs, training=True), labels)
         # Before the update: what follows from it on other workers comes later.
@@ -299,12 +296,6 @@ class _Training:
             self._not_finite.assign(worker)
         weights = self.model.trainable_variables
         self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-
-
-def _with_worker(stream: Any) -> Any:
-    """Each element of a worker's stream with the index of that worker."""
-    worker = _worker()
-    return stream.map(lambda *example: (example, worker))
 
 
 def _worker() -> Any:
