@@ -203,11 +203,8 @@ def _tell(strategy: Any, unsynchronized: list[Any]) -> None:
 
 
 def _specification(iterator: Any, *, of_any_size: bool = False) -> Any:
-    """The data as tensors of one replica without values; None where only a batch shows how many axes they have.
-
-    Args:
-        of_any_size: whether to leave open how many examples there are.
-    """
+    """The data as tensors of one replica without values, which may leave open how many examples there are; None where
+    only a batch shows how many axes they have."""
     specs = tree.map_structure(
         lambda spec: getattr(spec, "_value_specs", (spec,))[0], iterator._distributed_dataset.element_spec
     )
