@@ -131,10 +131,8 @@ _MetricValue = Annotated[str, StringConstraints(max_length=_LONGEST_VALUE)]
 
 def _that_fit(metrics: object) -> object:
     """The first of a pod's metrics, with the beginnings of their names: one too many does not hide the others."""
-    if not isinstance(metrics, dict):
-        return metrics
     found: dict[str, str] = {}
-    for name, value in metrics.items():
+    for name, value in fields_of(metrics).items():
         if isinstance(name, str) and isinstance(value, str) and len(value) <= _LONGEST_VALUE:
             found.setdefault(name[:_LONGEST_NAME], value)
     return dict(islice(found.items(), _MAX_METRICS))
@@ -183,7 +181,10 @@ class Progress(PodWords):
         default={}, max_length=_MAX_METRICS, description="metrics holds the latest metrics by name, as text."
     )
     last_checkpoint_step: int | None = Field(
-        default=None, ge=0, le=MAX_INTEGER, description="lastCheckpointStep is that of the newest stored checkpoint."
+        default=None,
+        ge=0,
+        le=MAX_INTEGER,
+        description="lastCheckpointStep is the step of the newest checkpoint that outlives the pods.",
     )
     last_checkpoint_time: Time = Field(
         default="",
