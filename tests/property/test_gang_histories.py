@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from builders import edited, job, spec_of
 from dtj.api.spec import Gang
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.observed import CreationRefusal, GangApi, Phase
 from dtj.core.replicas import replicas
 from world import World

@@ -23,7 +23,7 @@ from dtj.api.schema import check
 from dtj.api.spec import CLUSTER_ROLES, Role, TensorBoard
 from dtj.core import blockers
 from dtj.core.actions import BestEffort, CreatePod, DeletePod, PatchStatus
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import CreationRefusal, GangApi, Phase, TemplateVerdict
 from dtj.core.planner import plan

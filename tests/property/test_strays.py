@@ -16,7 +16,7 @@ from builders import NOW, pod, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.context import JobContext
 from dtj.core.manifests.metadata import claim_name
 from dtj.core.observed import Phase

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from builders import at, job
 from dtj.api.json import JsonObject, objects
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.observed import GangApi, Phase
 from world import World
 

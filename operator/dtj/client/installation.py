@@ -14,7 +14,7 @@ from dtj.api.json import JsonObject, dig, items_of, name_of, objects, text
 from dtj.api.spec import Gang
 from dtj.client.kubeflow import DEPLOYMENTS, Kubeflow, read_kubeflow
 from dtj.client.overview import Part, all_of, one, part
-from dtj.core.admission.discovery import APIS, unknown_versions
+from dtj.core.admission.scheduler_choice import APIS, unknown_versions
 from dtj.core.observed import GangApi, GangsFound
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden

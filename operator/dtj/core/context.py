@@ -14,9 +14,9 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, JobSpec, Role
 from dtj.core.admission import tfjobs
-from dtj.core.admission.discovery import choose, kept
 from dtj.core.admission.group import Group
 from dtj.core.admission.partial_admission import as_admitted
+from dtj.core.admission.scheduler_choice import choose, kept
 from dtj.core.admission.schedulers import disrupted_at
 from dtj.core.admission.workloads import inactive_queue
 from dtj.core.manifests.tf_config import Cluster

@@ -23,7 +23,6 @@ from dtj.core.policies import (
     clean_pod_policy,
     corrupt,
     deadlines,
-    elastic,
     elastic_members,
     finish,
     goodput,
@@ -37,6 +36,7 @@ from dtj.core.policies import (
     name_collision,
     network_policy,
     pods,
+    resize,
     restart,
     stale_status,
     stall,
@@ -92,7 +92,7 @@ WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     # An incomplete gang gives back what it holds, before its pods are taken for lost.
     admission.release_incomplete,
     # A new number of workers changes the members, or restarts all: losses of the old attempt do not matter any more.
-    elastic.resize,
+    resize.resize,
     # A restart that was recorded goes on even if the pod that caused it has been deleted.
     restart.restart_as_recorded,
     # A lost replica: alone, all, or the end of the job.

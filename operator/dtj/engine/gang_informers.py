@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 from dtj.api.form import Form
 from dtj.api.json import JsonObject, condition_of, dig, fields_of, objects, text
 from dtj.api.spec import Gang
-from dtj.core.admission.discovery import APIS, LOOK_AGAIN, unknown_versions
+from dtj.core.admission.scheduler_choice import APIS, LOOK_AGAIN, unknown_versions
 from dtj.core.admission.workloads import DEFAULT_QUEUE
 from dtj.core.messages import cut
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound

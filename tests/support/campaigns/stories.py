@@ -13,7 +13,7 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Annotation, Condition, Label
 from dtj.api.spec import Gang
 from dtj.api.status import Progress
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.observed import SeenProgress, Straggler
 from dtj.core.replicas import parse_indexes
 from dtj.kube.gateway import JOBS, LOCAL_QUEUES, PODS, SERVICES

@@ -20,7 +20,7 @@ from dtj.cli.doctor.findings import Finding, Verdict, report
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
 from dtj.client.kubeflow import Kubeflow
 from dtj.client.overview import Part
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
 from support.kubeflow import training_operator
 from support.screens import seen

@@ -12,8 +12,8 @@ from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Annotation, Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import BestEffort, Create, Delete, LookForGangs, Update
-from dtj.core.admission.discovery import APIS, unknown_versions
 from dtj.core.admission.group import requests
+from dtj.core.admission.scheduler_choice import APIS, unknown_versions
 from dtj.core.observed import CreationRefusal, GangApi, GangsFound, Phase
 from dtj.core.status import format_time
 from support.gang_manifests import gang_of

@@ -13,7 +13,7 @@ from dtj.api.json import JsonObject, dig, fields_of
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Create
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.observed import CreationRefusal, GangApi
 from support.played_tfjobs import change, tfjob, world_of
 from world import World

@@ -15,7 +15,7 @@ from dtj.api.names import Reason
 from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.api.tfjob.names import Label
 from dtj.core.actions import Create, DeletePod, Kind, Update
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.context import JobContext
 from dtj.core.observed import Phase
 from dtj_launch.topology import RestartRole, topology_of

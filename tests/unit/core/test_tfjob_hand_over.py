@@ -13,7 +13,7 @@ from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Emit, PatchStatus
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.observed import Phase
 from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object

@@ -14,7 +14,7 @@ from dtj.api.job import MAX_SPEC_VALUES
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label
 from dtj.api.spec import MAX_REPLICAS, Role
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.membership import World
 from dtj.core.observed import Child, GangObject
 from dtj.core.platform import Platform

@@ -14,7 +14,7 @@ from dtj.api.names import Condition, Label, Reason
 from dtj.api.spec import Gang
 from dtj.api.tfjob.form import TFJOB
 from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue, ReadFlavors
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.observed import GangApi, GangsFound, Observed
 from dtj.kube.errors import ApiError, Forbidden, NotFound, Unavailable
 from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, PODS, WORKLOADS, Resource

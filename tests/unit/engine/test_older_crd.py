@@ -12,7 +12,7 @@ from dtj.api.json import JsonObject, dig, fields_of, lacking, paths
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus, ReplicaStatus
 from dtj.core.actions import PatchStatus, Plan, RequeueAfter
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.observed import Observed
 from dtj.kube.gateway import EVENTS, JOBS, LOCAL_QUEUES, WORKLOADS, Resource, jobs_of
 from dtj.kube.observed import resource_of

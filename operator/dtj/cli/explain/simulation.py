@@ -25,7 +25,7 @@ from dtj.core.actions import (
     PatchStatus,
     ReadPriorityClass,
 )
-from dtj.core.admission.discovery import APIS
+from dtj.core.admission.scheduler_choice import APIS
 from dtj.core.manifests.metadata import claim_name
 from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Phase, Pod, TemplateVerdict
 from dtj.core.planner import plan

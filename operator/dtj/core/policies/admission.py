@@ -21,7 +21,7 @@ from dtj.core.actions import (
     RequeueAfter,
     Update,
 )
-from dtj.core.admission import discovery, schedulers, tfjobs
+from dtj.core.admission import scheduler_choice, schedulers, tfjobs
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.observed import GangApi
@@ -45,7 +45,7 @@ def discover(context: JobContext) -> Decision | None:
         return None
     lacks_group = context.gang is not None and context.gang_object is None
     doubted = _waits(context) or (lacks_group and bool(context.observed.obstacle))
-    unsettled = found is None or (doubted and discovery.looked_long_ago(found, context.now))
+    unsettled = found is None or (doubted and scheduler_choice.looked_long_ago(found, context.now))
     if not unsettled:
         return None
     # The status of a job that runs in another cluster is written there.
@@ -78,7 +78,7 @@ def fit(context: JobContext) -> tuple[Action, ...]:
 
 def look_again(context: JobContext) -> tuple[RequeueAfter, ...]:
     """A scheduler may be installed or repaired at any time, and no event reports that."""
-    return (RequeueAfter(discovery.LOOK_AGAIN.total_seconds()),) if _waits(context) else ()
+    return (RequeueAfter(scheduler_choice.LOOK_AGAIN.total_seconds()),) if _waits(context) else ()
 
 
 def _waits(context: JobContext) -> bool:
@@ -127,7 +127,7 @@ def find_after_the_end(context: JobContext) -> Decision | None:
     status, scheduling, found = context.job.status, context.spec.run_policy.scheduling, context.observed.gangs
     named = scheduling is not None and scheduling.queue is not None and not status.gang
     asked = named or status.gang not in ("", Gang.NONE)
-    unknown = found is None or (_is_cut_off(context) and discovery.looked_long_ago(found, context.now))
+    unknown = found is None or (_is_cut_off(context) and scheduler_choice.looked_long_ago(found, context.now))
     return Decision.of(LookForGangs()) if asked and unknown else None
 
 
@@ -141,7 +141,7 @@ def _is_cut_off(context: JobContext) -> bool:
         return True
     ended = parse_time(status.completion_time)
     recently = ended is not None and (context.now - ended).total_seconds() < _REPAIRED_WITHIN
-    return recently and isinstance(discovery.kept(status.gang, found), Problem)
+    return recently and isinstance(scheduler_choice.kept(status.gang, found), Problem)
 
 
 def find_unreadable(context: JobContext) -> tuple[LookForGangs, ...]:
@@ -156,7 +156,7 @@ def after_the_end(context: JobContext) -> tuple[Action, ...]:
     its API away, or an administrator the right to it."""
     if not context.job.status.terminal or not clean_pod_policy.has_stopped(context):
         return ()
-    again = (RequeueAfter(discovery.LOOK_AGAIN.total_seconds()),) if _is_cut_off(context) else ()
+    again = (RequeueAfter(scheduler_choice.LOOK_AGAIN.total_seconds()),) if _is_cut_off(context) else ()
     return (*map(BestEffort, end(context)), *again)
 
 

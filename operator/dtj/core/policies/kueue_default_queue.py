@@ -11,7 +11,7 @@ from dtj.api.kueue import leaves_queue_open
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Decision, LookForGangs, ReadDefaultQueue, RequeueAfter
-from dtj.core.admission.discovery import LOOK_AGAIN, looked_long_ago, served
+from dtj.core.admission.scheduler_choice import LOOK_AGAIN, looked_long_ago, served
 from dtj.core.admission.workloads import DEFAULT_QUEUE
 from dtj.core.context import JobContext
 from dtj.core.status import is_over
