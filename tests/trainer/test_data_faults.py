@@ -231,7 +231,7 @@ def test_hidden_directories_are_no_classes_and_what_is_left_out_is_shown(tmp_pat
     assert f"data: 2 files left out: {left_out}" in printed
     assert "data: inputs: images of 4x6x3" in printed
     (data / "more.png").write_bytes(b"")
-    assert f"{data}/more.png is next to the directories of the classes; leave it out by the" in refusal(data)
+    assert f"{data}/more.png is next to the directories of the classes; move it away, or into" in refusal(data)
 
 
 def test_a_directory_in_that_of_a_class_is_no_class_of_its_own(tmp_path: Path) -> None:

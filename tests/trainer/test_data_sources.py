@@ -252,6 +252,19 @@ def test_an_error_of_the_model_is_told_at_once_and_one_of_the_data_with_its_file
     assert looked == [source]
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_a_record_that_is_damaged_while_it_is_trained_on_is_told_with_its_file(
+    tmp_path: Path, strategy: Callable[[], Any]
+) -> None:
+    source = opened(write(tmp_path / "data", "tfrecord", files=1))
+    (path,) = (tmp_path / "data").iterdir()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=rf"^{path}: "):
+        steps(source, strategy(), lambda inputs: inputs)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_search_for_a_damaged_record_ends_after_some_minutes_and_a_line_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str

@@ -405,21 +405,28 @@ def test_an_export_that_cannot_be_uploaded_has_no_marker_and_ends_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("role", "ended", "raised"),
-    [("worker", None, NotSaved), ("worker", ValueError("bad step"), ValueError), ("evaluator", None, None)],
+    ("role", "keeps", "ended", "raised"),
+    [
+        ("worker", True, None, NotSaved),
+        ("worker", True, ValueError("bad step"), ValueError),
+        ("worker", False, None, None),
+        ("evaluator", True, None, None),
+    ],
 )
 def test_logs_that_do_not_reach_the_bucket_at_the_end_are_named(
     store: Store,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     role: str,
+    keeps: bool,
     ended: Exception | None,
     raised: type[Exception] | None,
 ) -> None:
     url = store.url("run/logs")
     tasks = {"cluster": {"worker": ["127.0.0.1:2222"]}, "task": {"type": role, "index": 0}}
     environ = {"DTJ_STORE_RETRY_SECONDS": "1", "TF_CONFIG": json.dumps(tasks)}
-    config = parse([f"--log-dir={url}", f"--store-cache={tmp_path}", f"--checkpoint-dir={tmp_path}"], environ)
+    checkpoints = [f"--checkpoint-dir={tmp_path}"] if keeps else []
+    config = parse([f"--log-dir={url}", f"--store-cache={tmp_path}", *checkpoints], environ)
     assert config.log_dir is not None
     config.log_dir.mkdir(parents=True)
     store.proxy.go_away()

@@ -23,8 +23,8 @@ from .out_of_memory import out_of_memory_kills
 from .output import TerminationMessage, configure_logs, flush, write
 from .progress import Phase, ProgressStore
 from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
-from .restart_in_place import KILLED, PEER_LOST, ExitRecord, Policy
-from .signal_relay import STOPPED, Relay
+from .restart_in_place import KILLED, PEER_LOST, PREEMPTED, ExitRecord, Policy
+from .signal_relay import TO_GO, Relay
 from .status_client import StatusPoller, status_port
 from .status_server import serve_status
 from .topology import RestartRole, TaskTopology, topology_of
@@ -169,7 +169,7 @@ class Launcher:
             answer = pipe.read()
         _, status = os.waitpid(children[0], 0)
         if not answer:
-            return _exit_code(status)
+            return _exit_code(os.waitstatus_to_exitcode(status))
         checked = json.loads(answer)
         self._given = replace(
             given,
@@ -345,13 +345,13 @@ class Launcher:
             for pid, ended in _reaped():
                 if pid not in followed:
                     continue
-                if pid == program or (ended and code in STOPPED):
+                if pid == program or (ended and -code in TO_GO) or ended == PREEMPTED:
                     code = ended
                 followed.remove(pid)
-                if ended in STOPPED and self._relay.asked_to_go:
+                if -ended in TO_GO and self._relay.asked_to_go:
                     followed.update(child.children_in(program))
             if not followed:
-                return code
+                return _exit_code(code)
             look = self._look_at_members(at_gate=poller.at_gate)
             stuck = deadlines.enforce(program, termination_requested=self._relay.asked_to_go)
             due = (self._relay.enforce(), look, stuck, poller.poll(), self._nccl.poll(_pass_on))
@@ -403,17 +403,17 @@ def _listen(port: int, topology: TaskTopology, *, announced: str) -> ReadinessLi
 
 
 def _reaped() -> Iterator[tuple[int, int]]:
-    """Lets go of processes that have ended, orphans too: their numbers and exit codes."""
+    """Lets go of processes that have ended, orphans too: their numbers, and exit codes or the signals, negative."""
     with suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            yield pid, _exit_code(status)
+            yield pid, os.waitstatus_to_exitcode(status)
 
 
-def _exit_code(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
+def _exit_code(code: int) -> int:
+    """Of a process that a signal has ended, what a shell says."""
     return code if code >= 0 else 128 - code
 
 

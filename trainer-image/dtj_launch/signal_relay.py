@@ -17,9 +17,7 @@ _PASSED_ON = tuple(
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT")
     if hasattr(signal, name)
 )
-_TO_GO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-STOPPED = tuple(128 + number for number in _TO_GO)
-"""Exit codes of a program that has no answer of its own to a request to go."""
+TO_GO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Relay:
@@ -88,7 +86,7 @@ class Relay:
             self._late = f"{seconds:g} s after the request to {request}"
 
     def _pass_on(self, number: int, _: object) -> None:
-        if number in _TO_GO:
+        if number in TO_GO:
             self.termination_requested = True
             if self._group is None:
                 log.info(f"{signal.Signals(number).name}: exiting at once, because nothing runs")

@@ -130,6 +130,19 @@ def test_a_restart_in_place_is_the_trainers_to_tell() -> None:
     assert (ledger.repeated_steps, ledger.steps) == (520, 600)
 
 
+def test_a_restart_in_place_may_be_told_before_its_first_step() -> None:
+    world = _training()
+    world.advance(20)
+    sums = {"starting": 6, "training": 60, "repeated": 52, "recovering": 12}
+    world.hears("worker-0", phase="Training", firstStep=0, repeatedSteps=520, seconds=sums)
+    world.advance(20)
+    world.hears(
+        "worker-0", phase="Training", step=600, firstStep=0, repeatedSteps=520, seconds={**sums, "training": 80}
+    )
+    ledger = _ledger(world)
+    assert (ledger.repeated_steps, ledger.steps) == (520, 600)
+
+
 def test_a_hang_that_ends_with_a_restart_in_place_recovers_and_repeats_nothing() -> None:
     world = _training()
     world.advance(40)

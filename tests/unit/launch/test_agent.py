@@ -162,6 +162,15 @@ def test_what_a_shell_that_ends_at_once_has_started_may_still_save(
     assert ("saved" in launched.output) == (code != 137)
 
 
+def test_a_program_that_answers_the_stop_signal_is_not_waited_for_as_a_shell_is(launch: Launch) -> None:
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(100)"
+    answers = "signal.signal(signal.SIGTERM, lambda *_: os._exit(143)); os.wait()"
+    launched = launch(*python(f"import os, signal, time\nif os.fork(): {answers}\nelse: {deaf}"))
+    launched.wait_for("ready")
+    launched.send(signal.SIGTERM)
+    assert launched.wait() == 143
+
+
 LEAVING_A_FAMILY = """
 import os, time
 ours, theirs = os.pipe()

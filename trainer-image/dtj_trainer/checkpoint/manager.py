@@ -273,7 +273,7 @@ class Store:
         Another program's are named in the same way: to be called where a checkpoint of this trainer has been found.
         """
         if self._writes and not self._mirror:
-            with suppress(OSError):
+            with suppress(OSError, Unreadable):
                 for step in checkpoints.begun(directory).difference(checkpoints.find(directory)):
                     checkpoints.remove(directory, step)
 

@@ -140,8 +140,8 @@ def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
         )
     if beside := [path for path in found.paths if path.rpartition("/")[0] == found.where.rstrip("/")]:
         raise UsageError(
-            f"{option}={found.where}: {beside[0]} is next to the directories of the classes; leave it out by the "
-            f"pattern '{found.where.rstrip('/')}/*/*', or move it into the directory of its class"
+            f"{option}={found.where}: {beside[0]} is next to the directories of the classes; move it away, or "
+            "into the directory of its class"
         )
     folders = {path.rpartition("/")[0] for path in found.paths}
     for folder in sorted(folders):
@@ -342,7 +342,9 @@ def _are_notes(paths: Iterable[str]) -> bool:
         elif _format_of(path) == TEXT:
             texts.append(path)
     above = {folder[: slash.start()] for folder in folders for slash in re.finditer("/", folder)} - folders
-    return all(path.lower().endswith((".txt", ".text")) and path.rpartition("/")[0] in above for path in texts)
+    beside = all(path.lower().endswith((".txt", ".text")) and path.rpartition("/")[0] in above for path in texts)
+    # One folder has no classes: it may hold the figures of a report on the texts.
+    return beside and len(folders) > 1
 
 
 def _reason(error: Exception) -> str:

@@ -28,7 +28,7 @@ _OF_DATA = (
     tf.errors.PermissionDeniedError,
     tf.errors.UnknownError,
 )
-_IN_READING = re.compile(r"IteratorGetNext\w*\]")
+_IN_READING = re.compile(r"IteratorGetNext\w*(?:\}\})?\]")
 """In TensorFlow's message of an error that an iterator has met, and not the model: not in `[[IteratorGetNext/_2]]`, by
 which a step on an accelerator names where the inputs of the model came from."""
 SEARCH_SECONDS = 300.0

@@ -6,6 +6,7 @@ No TensorFlow.
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dtj_trainer.config.store_url import (
@@ -75,11 +76,12 @@ def copied_to(bucket: Bucket, directory: Path) -> Repeated:
         for path in sorted(path for path in directory.rglob("*") if path.is_file()):
             if path.name.startswith("."):
                 continue
-            found = path.stat()
-            version = found.st_size, found.st_mtime_ns
-            if copied.get(path) != version:
-                bucket.upload(path, bucket.location.below(path.relative_to(directory).as_posix()))
-                copied[path] = version
+            with suppress(FileNotFoundError):  # one that is removed meanwhile
+                found = path.stat()
+                version = found.st_size, found.st_mtime_ns
+                if copied.get(path) != version:
+                    bucket.upload(path, bucket.location.below(path.relative_to(directory).as_posix()))
+                    copied[path] = version
 
     return Repeated(copy, f"logs stay in {directory} and are copied later")
 

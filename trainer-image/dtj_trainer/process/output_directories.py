@@ -68,7 +68,8 @@ def copied_logs(config: Config) -> Iterator[None]:
     """While logs are written: copies them to the bucket, if they are to be there, and what is left at the end.
 
     Raises:
-        NotSaved: the leader has done its work, and the bucket does not take what is left.
+        NotSaved: the leader has done its work, and the bucket does not take what is left; a start from the last
+            checkpoint writes it.
     """
     if not config.log_location or not config.log_dir or not _uses(config, "--log-dir"):
         yield
@@ -85,7 +86,7 @@ def copied_logs(config: Config) -> Iterator[None]:
         except (TrainerError, OSError) as error:
             what = f"the last logs and {RESULT} are" if (config.log_dir / RESULT).exists() else "the last logs are"
             problem = f"{what} not in {config.log_location}: {error}"
-            if done and config.cluster.leads:
+            if done and config.cluster.leads and config.checkpoint.directory:
                 raise NotSaved(
                     f"{problem}; a job that is started again writes them, from its last checkpoint"
                 ) from None

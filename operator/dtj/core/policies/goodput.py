@@ -188,11 +188,14 @@ def _with_steps(
         moved += (seconds[Use.TRAINING] - moved) * lost // max(steps, 1)
         repeated, steps = repeated + lost, steps - lost
         last = sums.first_step if last is None else last - lost
+    if last is not None:
+        # The trainer tells this before it has taken a step again.
+        steps, last = max(0, steps - again), max(0, last - again)
     if report.step is not None:
         if last is not None:
             # A script may train several times, each time from 0.
-            from_0 = known is before.counted and report.step < last - again
-            steps += report.step - (again if from_0 else last)
+            from_0 = known is before.counted and report.step < last
+            steps += report.step - (0 if from_0 else last)
         last = report.step
     seconds[Use.TRAINING] -= moved
     seconds[Use.REPEATED] += moved
