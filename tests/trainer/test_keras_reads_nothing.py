@@ -88,21 +88,28 @@ x = np.ones((8, 4), "float32")
 data = tf.data.Dataset.from_generator(
     lambda: ((x, x[:, :1]) for _ in range(3)), output_signature=(tf.TensorSpec([None, None]), tf.TensorSpec([None, 1])))
 
+def of_kinds():
+    kinds = keras.layers.Dense(4, "softmax")
+    return keras.Sequential([keras.layers.Input((4,)), kinds])
+
 class OfRows(keras.Model):
     def call(self, rows):
         return tf.stack([rows[number, :1] for number in range(rows.shape[0])])
 
-for made, eager in (lambda: keras.Sequential([keras.layers.Dense(1)]), False), (OfRows, True):
+kinds = tf.data.Dataset.from_generator(
+    lambda: ((x, x) for _ in range(3)), output_signature=(tf.TensorSpec([None, 4]), tf.TensorSpec([None, None])))
+plain = lambda: keras.Sequential([keras.layers.Dense(1)])
+for made, eager, metrics in (plain, False, []), (OfRows, True, []), (of_kinds, False, [keras.metrics.F1Score()]):
     with tf.distribute.MirroredStrategy(["cpu:0"]).scope():
         m = made()
-        m.compile("sgd", "mse", run_eagerly=eager)
-    print("epochs:", len(m.fit(data, verbose=0, epochs=2).history["loss"]))
+        m.compile("sgd", "mse", metrics=metrics, run_eagerly=eager)
+    print("epochs:", len(m.fit(kinds if metrics else data, verbose=0, epochs=2).history["loss"]))
 """
 )
 
 
 def test_one_replica_builds_a_model_of_a_batch_that_needs_its_sizes(folder: Path) -> None:
-    assert ran(folder, script=UNKNOWN, imported=True)["worker-0"].log.count("epochs: 2") == 2
+    assert ran(folder, script=UNKNOWN, imported=True)["worker-0"].log.count("epochs: 2") == 3
 
 
 NONE = (

@@ -112,6 +112,16 @@ MODELS = """
         x, price, _ = layers()
         return compiled(Measures(x, price).make(), metrics=[keras.metrics.MeanSquaredError(name="square")])
 
+    class MeasuresTwice(Measures):
+        @property
+        def metrics(self):
+            # Keras has it already.
+            return super().metrics + [self.error]
+
+    def measures_twice():
+        x, price, _ = layers()
+        return compiled(MeasuresTwice(x, price).make())
+
     def distiller():
         x, _, kind = layers()
         teacher, student = keras.Model(x, kind), keras.models.clone_model(keras.Model(x, kind))
@@ -155,6 +165,7 @@ CASES = {
     "measures": "priced",
     "measures_more": "priced",
     "measures_all": "priced",
+    "measures_twice": "priced",
     "distiller": "kinds",
     "distiller --loss=sparse_categorical_crossentropy": "kinds",
     "crossentropy": "kinds",

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -227,6 +228,18 @@ def test_a_backup_that_is_being_written_is_complete_before_a_script_that_is_aske
         assert worker.wait() == 143
         assert job.start().wait() == {"worker-0": 0}
     assert re.findall(r"^epoch \d", job["worker-0"].log, re.M) == ["epoch 0", "epoch 1"]
+
+
+def test_a_backup_in_a_session_that_python_itself_runs_is_complete_as_well(folder: Path) -> None:
+    session = "import dtj_trainer\nwith dtj_trainer.session() as s:\n"
+    script = session + textwrap.indent(BACKS_UP, "    ")
+    with Job(folder, files={"train.py": script}, program=("train.py",)) as job:
+        worker = job.start()["worker-0"]
+        worker.wait_for("writing")
+        worker.kill(signal.SIGTERM)
+        worker.wait_for("SIGTERM: leaving when the file that is being written is complete")
+        (folder / "go on").touch()
+        assert worker.wait() == 143
 
 
 STOPPED = """

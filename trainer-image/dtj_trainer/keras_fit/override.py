@@ -219,10 +219,11 @@ def _specification(iterator: Any, *, of_any_size: bool = False) -> Any:
 
 def _of_one_replica(model: Any, iterator: Any) -> Any:
     """The data without values, as above; None where Keras has to read a batch: a model that runs eagerly may need its
-    size, and layers that are not built need that of each axis."""
+    size, and losses, metrics and layers that are not built need that of each axis."""
     specs = None if model.run_eagerly else _specification(iterator)
-    known = specs is not None and all(one.shape[1:].is_fully_defined() for one in tree.flatten(specs))
-    return specs if known or model.built else None
+    needed = specs[1:] if model.built and isinstance(specs, tuple) else specs
+    known = specs is not None and all(one.shape[1:].is_fully_defined() for one in tree.flatten(needed))
+    return specs if known else None
 
 
 def _local(strategy: Any, value: Any) -> Any:
@@ -238,12 +239,12 @@ def _init_iterator(original: Any, iterator: Any, distribute_strategy: Any = None
     _refuse_central_storage(distribute_strategy)
     data, steps = kwargs.get("x"), kwargs.get("steps_per_epoch")
     endless = isinstance(data, tf.data.Dataset) and int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
-    # Keras would take no steps for all: a job that is started again after its last step would never end.
-    if endless and steps is not None and steps < 1:
-        _without_steps.add(iterator)
-        log.warning(f"steps_per_epoch (or steps) is {steps}: no batch is taken of data without end")
     # Only predict gives no labels.
     predicts = "y" not in kwargs
+    # Keras would take 0 for all: a job that is started again after its last step would never end.
+    if endless and steps == 0 and not predicts:
+        _without_steps.add(iterator)
+        log.warning("steps_per_epoch (or steps) is 0: no batch is taken of data without end")
     replicas = distribute_strategy.num_replicas_in_sync if several(distribute_strategy) else 1
     with batches.dividing(among=replicas):
         if sharding.workers_of(distribute_strategy) == 1:

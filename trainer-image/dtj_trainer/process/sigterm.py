@@ -88,6 +88,8 @@ class Termination:
         """Within this, a file is replaced that the next start needs: half of it would be worse than none."""
         self._writes = True
         try:
+            if self._leaves:  # asked for before this was seen
+                self._leave(ExitCode.TERMINATED)
             yield
         finally:
             self._writes = False

@@ -56,4 +56,4 @@ class TaskContext:
     startup: Startup = field(default_factory=Startup)
 
     current: ClassVar[Self | None] = None
-    """The one that runs the script of this process; None where Python itself does."""
+    """That of the script or session that runs in this process; None in any other program."""

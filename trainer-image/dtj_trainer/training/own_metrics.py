@@ -34,7 +34,8 @@ class OwnMetrics:
         self._sample = sample
         compiled = keras3.metrics_of(model)
         self._of_losses = [one for one in keras3.updated_by_keras(model) if one is not compiled]
-        every = [one for one in model.metrics if all(one is not other for other in self._of_losses)]
+        # Keras gives one that is within two others, or that the model adds again, twice.
+        every = [one for one in dict.fromkeys(model.metrics) if all(one is not other for other in self._of_losses)]
         updated: set[int] = set()
 
         def noting(metric: Any, update: Callable[..., Any], *values: Any, **options: Any) -> Any:

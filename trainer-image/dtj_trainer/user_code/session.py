@@ -82,8 +82,9 @@ _LOOK_SECONDS = 0.5
 @contextmanager
 def begin() -> Iterator["Session"]:
     """A session from the start gate to the last barrier. What ends the job in between ends the process."""
+    before = TaskContext.current
     try:
-        context = TaskContext.current or task_context()
+        context = TaskContext.current = before or task_context()
         if context.config.keras_override:
             keras_fit.install_when_imported(context.config)
         check_buckets(context.config)
@@ -101,6 +102,8 @@ def begin() -> Iterator["Session"]:
                 session._checkpoints.ended()
     except TrainerError as error:
         end_with(error)
+    finally:
+        TaskContext.current = before
 
 
 class Session:
@@ -222,7 +225,9 @@ class Session:
             log.info(line)
             for name in saved.missing:
                 log.warning(f"this checkpoint holds no state of {name}, which begins anew: it is of an older trainer")
-        self._answer_requests(True)
+        total = int(self._counters[1].numpy()) if self._counters else 0
+        # After its last step, a script may evaluate for long, and has nothing to save.
+        self._answer_requests(not 0 < total <= self.step)
 
     def _answer_requests(self, answers: bool) -> None:
         """Whether steps follow, by which a request to stop is answered; else the process leaves at once."""
